@@ -39,7 +39,8 @@ def virtually(arguments: Namespace, points: Sequence[Point]) -> Train:
             simulation = request.simulation(point.config, overrides, point.n_ranks)
         except UserError as error:
             return [], str(error)
-        simulation = replace(simulation, seed=arguments.seed + repeat)
+        premises = replace(simulation.premises, seed=arguments.seed + repeat)
+        simulation = replace(simulation, premises=premises)
         (answer,) = apart.apart([partial(asked.records, simulation)])
         return answer.get("records", []), answer.get("error", "")
 

@@ -14,12 +14,12 @@ from psframe.cluster.parser import Parser  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.record.view import aligned, say  # noqa: E402
-from psframe.virtual import asked, options  # noqa: E402
+from psframe.virtual import asked, engines, options  # noqa: E402
 from psframe.virtual.apart import apart  # noqa: E402
 
 USAGE = (
     "python -m psframe.virtual CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
-    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--seed N] [--step-s SECONDS]"
+    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--seed N] [--step-s SECONDS] [--simgrid]"
 )
 EXAMPLE = "psframe simulate config.yaml --machine knl-7250-mcdram --ranks 64,1024 --nodes 16"
 #: headings, keys of a record and formats
@@ -38,6 +38,7 @@ def parser() -> Parser:
     cli.add_argument("overrides", nargs="*", help="key.path=value, as sync.mode=async_ps")
     cli.add_argument("--ranks", default="64", help="numbers of ranks (default: 64)")
     options.add(cli)
+    cli.add_argument("--simgrid", action="store_true", help="time the messages between nodes by SimGrid, too")
     cli.add_argument("--mpirun", help=mpirun.HELP)
     return cli
 
@@ -49,10 +50,13 @@ def main(argv: Sequence[str]) -> int:
     counts = sweep.counts(arguments.ranks)
     if not arguments.config:
         raise UserError("psframe simulate must be given a config, got none; give a YAML file")
+    if arguments.simgrid and engines.interpreter() is None:
+        raise UserError(engines.LACKS)
     request = asked.Simulations(arguments, counts)
     simulations = [request.simulation(arguments.config, arguments.overrides, n) for n in counts]
     rows, failed = [[heading for heading, _, _ in COLUMNS]], list[str]()
-    for n, answer in zip(counts, apart([partial(asked.records, one) for one in simulations]), strict=True):
+    bodies = [partial(asked.records, one, arguments.simgrid) for one in simulations]
+    for n, answer in zip(counts, apart(bodies), strict=True):
         if "error" in answer:
             failed.append(answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}")
             continue
@@ -60,6 +64,8 @@ def main(argv: Sequence[str]) -> int:
         last = {**records[-1], "seconds": sum(record["epoch_s"] for record in records)}
         rows.append([format(last[key], form) if last[key] is not None else "-" for _, key, form in COLUMNS])
         say(f"simulated on {last['simulated']}: {answer['run']}")
+        if arguments.simgrid:
+            say(f"links: {answer['links']}")
     if len(rows) > 1:
         say(f"\n{aligned(rows)}")
     if failed:

@@ -13,6 +13,8 @@ from psframe.predict.exchange import Node
 from psframe.predict.job import ExchangePlan
 from psframe.predict.model import Job
 from psframe.record import metrics
+from psframe.virtual import engines
+from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.training import Simulation, simulated
 
 STEP_DEVIATION = 0.05  # of steps whose seconds are given: as on a machine without other load
@@ -66,11 +68,9 @@ class Simulations:
             found = self._found(config, overrides)
             compute_s = _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides)))
             deviation = found.job.work.deviation
-        return Simulation(
-            config, [*overrides, *_slow(arguments.slow, n)], [rank * nodes // n for rank in range(n)],
-            compute_s, deviation, Node(self.machine, here), self.link,
-            arguments.machine, arguments.seed,
-        )  # fmt: skip
+        node_of = [rank * nodes // n for rank in range(n)]
+        premises = Premises(node_of, compute_s, deviation, Node(self.machine, here), self.link, arguments.seed)
+        return Simulation(config, [*overrides, *_slow(arguments.slow, n)], premises, arguments.machine)
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
         """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
@@ -85,12 +85,17 @@ class Simulations:
         return self._measured[key]
 
 
-def records(asked: Simulation) -> dict[str, Any]:
-    """Return the path of a simulation's folder, and the records of its epochs."""
-    run = simulated(asked)
+def records(asked: Simulation, checks_links: bool = False) -> dict[str, Any]:
+    """Return the path of a simulation's folder, and the records of its epochs.
+
+    ``checks_links``: what SimGrid says of its messages, too.
+    """
+    costs = Costs(asked.premises, keeps=checks_links)
+    run = simulated(asked, costs)
     assert run.outputs.run_dir
     path = run.outputs.run_dir.path
-    return {"run": str(path), "records": metrics.read(path)}
+    told = engines.compared(costs.between) if checks_links else ""
+    return {"run": str(path), "records": metrics.read(path), "links": told}
 
 
 def _mode(config: str, overrides: Sequence[str]) -> dict[str, Any]:

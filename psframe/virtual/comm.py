@@ -13,6 +13,7 @@ from mpi4py import MPI
 from psframe.virtual import buffers
 from psframe.virtual.mail import Space
 from psframe.virtual.meetings import Meetings
+from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
 from psframe.virtual.window import VirtualWindow
 
@@ -31,8 +32,8 @@ class VirtualComm(Meetings):
     Attributes
     ----------
     rank, size : int
-    n_nodes : int
-        Nodes that its ranks are on.
+    nodes : tuple of int
+        Node of each rank.
     numbers : tuple of int
         Numbers of its ranks in the scheduler.
     """
@@ -76,18 +77,19 @@ class VirtualComm(Meetings):
         self._together(None, lambda every: 0)
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
-        return self._objects(obj if self.rank == root else None, [root])[root]
+        return self._objects(obj if self.rank == root else None, [root], Pattern.BROADCAST)[root]
 
     def gather(self, obj: Any = None, root: int = 0) -> list[Any] | None:
-        every = self._objects(obj, range(self.size) if self.rank == root else ())
+        every = self._objects(obj, range(self.size) if self.rank == root else (), Pattern.GATHER)
         return [every[rank] for rank in range(self.size)] if self.rank == root else None
 
     def allgather(self, obj: Any = None) -> list[Any]:
-        every = self._objects(obj, range(self.size))
+        every = self._objects(obj, range(self.size), Pattern.ALLGATHER)
         return [every[rank] for rank in range(self.size)]
 
     def alltoall(self, objs: Any) -> list[Any]:
-        return [each[self.rank] for each in self.allgather(objs)]
+        every = self._objects(objs, range(self.size), Pattern.ALLTOALL)
+        return [every[rank][self.rank] for rank in range(self.size)]
 
     def allreduce(self, obj: Any) -> Any:
         first, *others = self.allgather(obj)
@@ -108,10 +110,10 @@ class VirtualComm(Meetings):
             if self.rank != root:
                 numbers[:] = every[root]
 
-        return self._collect(own, [root]).request(take)
+        return self._collect(own, [root], Pattern.BROADCAST).request(take)
 
     def Ibarrier(self) -> VirtualRequest:
-        return self._collect(0, range(self.size)).request(lambda every: None)
+        return self._collect(None, range(self.size), Pattern.ALLGATHER).request(lambda every: None)
 
     def Allreduce(self, send: Any, receive: Any) -> None:
         self.Iallreduce(send, receive).Wait()
@@ -119,13 +121,13 @@ class VirtualComm(Meetings):
     def Iallreduce(self, send: Any, receive: Any) -> VirtualRequest:
         numbers = buffers.array(receive)
         own = (numbers if send is MPI.IN_PLACE else buffers.array(send)).copy()
-        return self._collect(own, range(self.size)).request(lambda every: buffers.add(every, numbers))
+        return self._collect(own, range(self.size), Pattern.SUM).request(lambda every: buffers.add(every, numbers))
 
     def Ireduce(self, send: Any, receive: Any, root: int = 0) -> VirtualRequest:
         numbers = buffers.array(receive) if self.rank == root else np.empty(0)
         own = (numbers if send is MPI.IN_PLACE else buffers.array(send)).copy()
         needed = range(self.size) if self.rank == root else ()
-        return self._collect(own, needed).request(
+        return self._collect(own, needed, Pattern.SUM).request(
             lambda every: buffers.add(every, numbers) if self.rank == root else None
         )
 
@@ -147,11 +149,11 @@ class VirtualComm(Meetings):
             if is_root:
                 buffers.spread([every[rank] for rank in range(self.size)], receive)
 
-        return self._collect(own, range(self.size) if is_root else ()).request(take)
+        return self._collect(own, range(self.size) if is_root else (), Pattern.GATHER).request(take)
 
     def Allgather(self, send: Any, receive: Any) -> None:
         own = buffers.array(send).copy()
-        every = self._collect(own, range(self.size)).wait()
+        every = self._collect(own, range(self.size), Pattern.ALLGATHER).wait()
         buffers.array(receive)[:] = np.concatenate([every[rank] for rank in range(self.size)])
 
     def Allgatherv(self, send: Any, receive: Any) -> None:
@@ -164,7 +166,7 @@ class VirtualComm(Meetings):
         def take(every: dict[int, Any]) -> None:
             buffers.spread([every[rank] for rank in range(self.size)], receive)
 
-        return self._collect(own, range(self.size)).request(take)
+        return self._collect(own, range(self.size), Pattern.ALLGATHER).request(take)
 
     def Alltoallv(self, send: Any, receive: Any) -> None:
         self.Ialltoallv(send, receive).Wait()
@@ -176,4 +178,4 @@ class VirtualComm(Meetings):
         def take(every: dict[int, Any]) -> None:
             buffers.spread([every[rank][self.rank] for rank in range(self.size)], receive)
 
-        return self._collect(own, range(self.size)).request(take)
+        return self._collect(own, range(self.size), Pattern.ALLTOALL).request(take)

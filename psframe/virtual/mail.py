@@ -1,14 +1,15 @@
 """Messages from rank to rank (:class:`Mail`), as a communicator of virtual ranks has them."""
 
 import copy
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mpi4py import MPI
 
 from psframe.virtual import buffers
+from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
 from psframe.virtual.scheduler import Scheduler
 
@@ -17,11 +18,43 @@ TOLD = 1024  # bytes of an object, as far as the cost of its message goes
 
 @dataclass
 class Meeting:
-    """Parts of the ranks in one collective, by rank; ``made`` of them is something that all share, once."""
+    """Parts of the ranks in one collective, by rank; ``made`` of them is something that all share, once.
+
+    ``brought`` has the parts' bytes by node; ``waits`` whom it tells that a rank's part is there, or, under -1, all.
+    """
 
     parts: dict[int, Any] = field(default_factory=dict)
+    brought: Counter[int] = field(default_factory=Counter)
+    waits: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
     made: list[Any] = field(default_factory=list)
     n_left: int = 0
+
+
+@dataclass(eq=False)
+class Letter:
+    """A message, which ``is_there`` once its bytes are."""
+
+    source: int
+    tag: int
+    data: Any
+    is_there: bool = False
+
+
+class Box:
+    """Messages to a rank: those ``there``, of each source in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self.there: deque[Letter] = deque()
+        self._coming: dict[int, deque[Letter]] = defaultdict(deque)
+
+    def expect(self, letter: Letter) -> None:
+        self._coming[letter.source].append(letter)
+
+    def arrive(self, letter: Letter) -> None:
+        letter.is_there = True
+        stream = self._coming[letter.source]
+        while stream and stream[0].is_there:
+            self.there.append(stream.popleft())
 
 
 @dataclass(frozen=True)
@@ -42,8 +75,32 @@ class Space:
     def __init__(self, numbers: Sequence[int]):
         self.numbers = tuple(numbers)
         self.meetings: dict[int, Meeting] = defaultdict(Meeting)
-        self.mail: dict[int, deque[tuple[int, int, Any]]] = defaultdict(deque)  # to a rank: (source, tag, data)
+        self.mail: dict[int, Box] = defaultdict(Box)  # to a rank
         self.turns: dict[int, list[Turn]] = defaultdict(list)  # of a rank
+
+
+class Free:
+    """Costs of ranks whose time does not matter: all is there at once."""
+
+    def sends(self, source: int, target: int, n_bytes: int, then: Callable[[], None] | None = None) -> None:
+        """Charge the current rank for a message, or an access to memory of another rank.
+
+        It waits until that is there; with ``then``, which is called at that time, it goes on.
+        """
+        if then:
+            then()
+
+    def comes(
+        self, pattern: Pattern, nodes: Sequence[int], here: int, brought: Mapping[int, int], then: Callable[[], None]
+    ) -> None:
+        """Call ``then`` when all of a collective is in node ``here`` that one of its ranks reads.
+
+        ``nodes`` are those of the ranks; ``brought`` has the bytes of their parts by node.
+        """
+        then()
+
+    def collects(self, pattern: Pattern, nodes: Sequence[int], brought: Mapping[int, int]) -> None:
+        """Charge the current rank, at its end, for what it does in the same collective, and for the latencies."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +113,13 @@ class Job:
         Node of each rank of the scheduler.
     site : callable
         Makes a rank's :class:`psframe.cluster.joining.Site`.
-    sends : callable
-        ``sends(source, target, n_bytes)`` is called by the source of a message, with numbers in the scheduler.
-    collects : callable
-        ``collects(n_ranks, n_nodes, n_read, n_bytes)`` is called by each rank at the end of a collective of so many
-        ranks on so many nodes, with the number of ranks that it has read from, and the bytes that it has brought.
+    costs : Free
+        What messages and collectives cost, by numbers of ranks in the scheduler.
     """
 
     node_of: Sequence[int]
     site: Callable[[Any], Any]
-    sends: Callable[[int, int, int], None] = lambda source, target, n_bytes: None
-    collects: Callable[[int, int, int, int], None] = lambda n_ranks, n_nodes, n_read, n_bytes: None
+    costs: Free = field(default_factory=Free)
 
 
 class Mail:
@@ -75,17 +128,17 @@ class Mail:
     def __init__(self, ranks: Scheduler, space: Space, rank: int, job: Job):
         self.ranks, self._space, self.rank, self.job = ranks, space, rank, job
         self.numbers, self.size = space.numbers, len(space.numbers)
-        self.n_nodes = len({job.node_of[number] for number in self.numbers})
+        self.nodes = tuple(job.node_of[number] for number in self.numbers)
 
-    def charge(self, other: int, n_bytes: int) -> None:
-        """Charge this rank for a message to another one, or an access to its memory."""
-        self.job.sends(self.numbers[self.rank], self.numbers[other], n_bytes)
+    def charge(self, source: int, target: int, n_bytes: int) -> None:
+        """Charge this rank for a message between two ranks of the communicator."""
+        self.job.costs.sends(self.numbers[source], self.numbers[target], n_bytes)
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         self._post(copy.deepcopy(obj), dest, tag, TOLD)
 
     def recv(self, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> Any:
-        request = self._receive(source, tag, lambda data: None)
+        request = self._receive(source, tag, lambda letter: None)
         request.Wait()
         return request.result
 
@@ -98,7 +151,9 @@ class Mail:
         self._post(numbers.copy(), dest, tag, numbers.nbytes)
 
     def Isend(self, buffer: Any, dest: int, tag: int = 0) -> VirtualRequest:
-        self.Send(buffer, dest, tag)
+        numbers = buffers.array(buffer)
+        arrives = self._letter(numbers.copy(), dest, tag)
+        self.job.costs.sends(self.numbers[self.rank], self.numbers[dest], numbers.nbytes, arrives)
         return VirtualRequest(self.ranks, None, lambda: True, lambda found: None)
 
     def Recv(self, buffer: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: Any = None) -> None:
@@ -109,44 +164,54 @@ class Mail:
 
     def Iprobe(self, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> bool:
         """Let other ranks go on: who probes has nothing to do but to let MPI make progress."""
-        self.charge(self.rank, 0)
+        self.charge(self.rank, self.rank, 0)
         self.ranks.point()
         return False
 
     def _received(self, buffer: Any, source: int, tag: int, status: Any) -> VirtualRequest:
         numbers = buffers.array(buffer)
 
-        def take(found: tuple[int, int, Any]) -> None:
-            numbers[:] = found[2]
+        def take(found: Letter) -> None:
+            numbers[:] = found.data
             if status is not None:
-                status.source, status.tag = found[0], found[1]
+                status.source, status.tag = found.source, found.tag
 
         return self._receive(source, tag, take)
 
     def _post(self, data: Any, dest: int, tag: int, n_bytes: int) -> None:
-        self.ranks.point()
-        self.charge(dest, n_bytes)
-        self._space.mail[dest].append((self.rank, tag, data))
-        self.ranks.wake((id(self._space), "mail", dest))
+        arrives = self._letter(data, dest, tag)
+        self.charge(self.rank, dest, n_bytes)
+        arrives()
 
-    def _receive(self, source: int, tag: int, take: Callable[[Any], None]) -> VirtualRequest:
-        box = self._space.mail[self.rank]
+    def _letter(self, data: Any, dest: int, tag: int) -> Callable[[], None]:
+        """Begin to send; return what tells the other rank that the message is there."""
+        self.ranks.point()
+        letter, box = Letter(self.rank, tag, data), self._space.mail[dest]
+        box.expect(letter)
+
+        def arrives() -> None:
+            box.arrive(letter)
+            self.ranks.wake((id(self._space), "mail", dest))
+
+        return arrives
+
+    def _receive(self, source: int, tag: int, take: Callable[[Letter], None]) -> VirtualRequest:
+        box = self._space.mail[self.rank].there
         turn = Turn(source, tag)
         turns = self._space.turns[self.rank]
         turns.append(turn)
 
         def arrived() -> Any:
-            for at, (sender, sent_tag, _) in enumerate(box):
-                first = next((t for t in turns if t.fits(sender, sent_tag)), None)
+            for letter in box:
+                first = next((t for t in turns if t.fits(letter.source, letter.tag)), None)
                 if first is turn:  # messages match receives in the order in which both were begun
-                    found = box[at]
-                    del box[at]
+                    box.remove(letter)
                     turns.remove(turn)
-                    return found
+                    return letter
             return None
 
-        def taken(found: Any) -> None:
-            request.result = found[2]
+        def taken(found: Letter) -> None:
+            request.result = found.data
             take(found)
 
         needs = self.numbers if source == MPI.ANY_SOURCE else [self.numbers[source]]

@@ -6,23 +6,46 @@ from dataclasses import dataclass
 from typing import Any
 
 from psframe.virtual.mail import Mail, Meeting
+from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest, require
+
+ALL = -1  # key of Meeting.waits
 
 
 @dataclass
 class Part:
-    """This rank's part in a collective."""
+    """This rank's part in a collective; it ``is_there`` once what the rank reads is."""
 
     comm: "Meetings"
     number: int
     meeting: Meeting
     needed: tuple[int, ...]  # one rank, or all, or none
+    pattern: Pattern
+    is_there: bool = False
+
+    def bring(self, own: Any) -> None:
+        """Bring what others read; what this rank reads begins to come as soon as it has been brought."""
+        rank, parts, waits = self.comm.rank, self.meeting.parts, self.meeting.waits
+        parts[rank] = own
+        self.meeting.brought[self.comm.nodes[rank]] += _bytes(own)
+        reads_one = len(self.needed) == 1
+        if not self.needed or (reads_one and self.needed[0] in parts):
+            self._come()
+        else:
+            waits[self.needed[0] if reads_one else ALL].append(self._come)
+        for come in [*waits.pop(rank, ()), *(waits.pop(ALL, ()) if len(parts) == self.comm.size else ())]:
+            come()
+
+    def _come(self) -> None:
+        comm = self.comm
+        comm.job.costs.comes(self.pattern, comm.nodes, comm.nodes[comm.rank], self.meeting.brought, self._arrive)
+
+    def _arrive(self) -> None:
+        self.is_there = True
+        self.comm.ranks.wake(self._key)
 
     def arrived(self) -> dict[int, Any] | None:
-        parts = self.meeting.parts
-        if len(self.needed) <= 1:
-            return parts if all(rank in parts for rank in self.needed) else None
-        return parts if len(parts) == self.comm.size else None
+        return self.meeting.parts if self.is_there else None
 
     def request(self, take: Callable[[dict[int, Any]], None]) -> VirtualRequest:
         def taken(every: dict[int, Any]) -> None:
@@ -40,16 +63,15 @@ class Part:
         return every
 
     def leave(self) -> None:
-        own = self.meeting.parts[self.comm.rank]
-        n_bytes = len(own) if isinstance(own, bytes) else getattr(own, "nbytes", 0)
-        self.comm.job.collects(self.comm.size, self.comm.n_nodes, len(self.needed), n_bytes)
+        comm = self.comm
+        comm.job.costs.collects(self.pattern, comm.nodes, self.meeting.brought)
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        return id(self.comm._space), self.number, *(self.needed if len(self.needed) == 1 else ())
+        return id(self.comm._space), self.number, self.comm.rank
 
     @property
     def _numbers(self) -> list[int]:
@@ -61,26 +83,23 @@ class Meetings(Mail):
 
     _n_calls = 0
 
-    def _collect(self, own: Any, needed: Sequence[int]) -> Part:
+    def _collect(self, own: Any, needed: Sequence[int], pattern: Pattern) -> Part:
         """Bring this rank's part to the next collective; it reads those of the ranks in ``needed``."""
         self.ranks.point()
         number, self._n_calls = self._n_calls, self._n_calls + 1
-        meeting = self._space.meetings[number]
-        meeting.parts[self.rank] = own
-        part = Part(self, number, meeting, tuple(needed))
-        self.ranks.wake((id(self._space), number, self.rank))  # who reads from this rank alone
-        if len(meeting.parts) == self.size:
-            self.ranks.wake((id(self._space), number))
+        reads = tuple(needed)
+        part = Part(self, number, self._space.meetings[number], reads, pattern if reads else Pattern.NOTHING)
+        part.bring(own)
         return part
 
-    def _objects(self, own: Any, needed: Sequence[int]) -> dict[int, Any]:
+    def _objects(self, own: Any, needed: Sequence[int], pattern: Pattern) -> dict[int, Any]:
         """Bring an object as it is now; return those of the ranks in ``needed``, as copies."""
-        every = self._collect(pickle.dumps(own), needed).wait()
+        every = self._collect(pickle.dumps(own), needed, pattern).wait()
         return {rank: pickle.loads(every[rank]) for rank in needed}
 
     def _together(self, own: Any, make: Callable[[list[Any]], Any]) -> Any:
         """Wait for all ranks; return what ``make`` makes of their parts, once for all of them."""
-        part = self._collect(own, range(self.size))
+        part = self._collect(own, range(self.size), Pattern.ALLGATHER)
         every, made = part.wait(), part.meeting.made
         if not made:
             made.append(make([every[rank] for rank in range(self.size)]))
@@ -89,3 +108,10 @@ class Meetings(Mail):
     def forget(self, number: int) -> None:
         """Drop a collective that all ranks have left."""
         self._space.meetings.pop(number, None)
+
+
+def _bytes(part: Any) -> int:
+    """Return the size of a rank's part: arrays, or a pickled object; what is neither has none."""
+    if isinstance(part, list):
+        return sum(map(_bytes, part))
+    return len(part) if isinstance(part, bytes) else getattr(part, "nbytes", 0)

@@ -1,26 +1,45 @@
 """Orders of virtual ranks: by time (:class:`ByTime`), at random (:class:`AtRandom`), or all (:func:`schedules`)."""
 
 import heapq
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from typing import Protocol
 
 from psframe.virtual.scheduler import Rank
 
 FAIR = 64  # points of one rank in a row, before another one goes first: one that polls would never end
 
 
-class ByTime:
-    """The rank whose virtual time is least; of several, one that a seed draws."""
+class Agenda(Protocol):
+    """Events at times of their own."""
 
-    def __init__(self, seed: int = 0):
+    @property
+    def next_s(self) -> float:
+        """Time of the next one, ``inf`` if there is none."""
+
+    def finish(self) -> None:
+        """Let the next one happen; ranks that can go on then are added to the order."""
+
+
+class ByTime:
+    """The rank whose virtual time is least; of several, one that a seed draws.
+
+    Events of ``agenda`` happen before ranks whose time is later.
+    """
+
+    def __init__(self, seed: int = 0, agenda: Agenda | None = None):
         self._random, self._heap, self._n = Random(seed), list[tuple[float, float, int, Rank]](), 0
+        self._agenda = agenda
 
     def add(self, rank: Rank) -> None:
         self._n += 1
         heapq.heappush(self._heap, (rank.at_s, self._random.random(), self._n, rank))
 
     def pop(self) -> Rank | None:
+        while self._agenda and self._agenda.next_s <= (self._heap[0][0] if self._heap else sys.float_info.max):
+            self._agenda.finish()
         return heapq.heappop(self._heap)[-1] if self._heap else None
 
 

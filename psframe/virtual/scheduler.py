@@ -7,7 +7,8 @@ alone, so a run depends on the order of its points only, and the same order give
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
 from types import FrameType
@@ -41,6 +42,8 @@ class Rank:
         Points that it has passed.
     missed : set of hashable
         Keys of what it has looked for in vain since :meth:`Scheduler.until` began to look.
+    since : int
+        Number of the message that its time counts from; -1: from the beginning.
     """
 
     number: int
@@ -51,6 +54,7 @@ class Rank:
     has_ended: bool = False
     result: Any = None
     missed: set[Hashable] = field(default_factory=set)
+    since: int = -1
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -158,6 +162,10 @@ class Scheduler:
         self.current.at_s += seconds
         self.point()
 
+    def pause(self) -> None:
+        """Wait until the order has this rank again by itself."""
+        self._switch(self.current)
+
     def misses(self, key: Hashable) -> bool:
         """Note what this rank has looked for in vain, for :meth:`until`; return False."""
         self.current.missed.add(key)
@@ -188,8 +196,19 @@ class Scheduler:
         for key in (*keys, None):
             for rank in self._waiting.pop(key, ()):
                 if rank.lives:
-                    rank.at_s = max(rank.at_s, self.current.at_s + self.latency_s)
+                    if (learns_s := self.current.at_s + self.latency_s) > rank.at_s:
+                        rank.at_s, rank.since = learns_s, self.current.since
                     self.order.add(rank)
+
+    @contextmanager
+    def event(self, at_s: float, since: int) -> Iterator[None]:
+        """Let what is done within happen at a time, by no rank; the rank that runs calls, between two of its points.
+
+        ``since`` is that of those whom it wakes.
+        """
+        before, self.current = self.current, Rank(-1, at_s, since=since)
+        yield
+        self.current = before
 
     def revoke(self) -> None:
         """Let every wait for a message end with PeerLost, as a rank does that has lost another one."""

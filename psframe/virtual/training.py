@@ -15,18 +15,17 @@ from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.joining import join
 from psframe.memory.tensor_names import role_of
-from psframe.predict.exchange import Node
-from psframe.predict.machine import Link
+from psframe.nn.base import LayerHook
+from psframe.nn.network import Network
+from psframe.nn.operations import of_forward
 from psframe.record.clock import CLOCK
 from psframe.train import loop, recovery, session
 from psframe.train.epoch import traffics
 from psframe.train.faults.injection import Rollback
 from psframe.train.plan import plan as planning
 from psframe.train.run import Run
-from psframe.virtual.costs import Costs
+from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.mail import Job
-from psframe.virtual.orders import ByTime
-from psframe.virtual.scheduler import Scheduler
 from psframe.virtual.site import site, world
 
 #: keys of a config that hold for real ranks only: threads that watch them, samples of their resources
@@ -42,37 +41,27 @@ class Simulation:
     config : str
         Path of a YAML file.
     overrides : sequence of str
-    node_of : sequence of int
-        Node of each rank.
-    compute_s, deviation, node, link, seed
-        As of :class:`psframe.virtual.costs.Costs`.
+    premises : Premises
     machine : str
         Name of the machine, for the record.
     """
 
     config: str
     overrides: Sequence[str]
-    node_of: Sequence[int]
-    compute_s: Callable[[int, int], float]
-    deviation: float
-    node: Node
-    link: Link
+    premises: Premises
     machine: str
-    seed: int = 0
 
 
-def simulated(asked: Simulation) -> Run:
-    """Train a config on virtual ranks, which print nothing; return rank 0's run.
+def simulated(asked: Simulation, costs: Costs) -> Run:
+    """Train a config on virtual ranks, which print nothing; return rank 0's run. ``costs`` are of its premises.
 
     Raises
     ------
     UserError
         If these ranks cannot run the config.
     """
-    ranks = Scheduler(len(asked.node_of), ByTime(asked.seed))
-    costs = Costs(ranks, asked.node_of, asked.compute_s, asked.deviation, asked.node, asked.link, asked.seed)
-    ranks.latency_s, ranks.charge = asked.node.machine.latency_us.value * 1e-6, costs.charge
-    every = world(ranks, Job(asked.node_of, site, costs.sends, costs.collects))
+    ranks = costs.ranks
+    every = world(ranks, Job(asked.premises.node_of, site, costs))
     with communicators.freed(), CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
         runs: list[Run] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank]))
     return runs[0]
@@ -87,8 +76,9 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
         run.labels["simulated"] = asked.machine
         _TakingTime(costs, number, run)
         in_step, works = run.sync.traits.in_step, run.team.worker is not None
-        busy = min(asked.node.ranks, int(asked.node.machine.cores.value))
-        costs.meter(number, traffics(run), asked.node.ranks if in_step else busy if works else 1)
+        node = asked.premises.node
+        busy = min(node.ranks, int(node.machine.cores.value))
+        costs.meter(number, traffics(run), node.ranks if in_step else busy if works else 1)
 
     return trained(cluster, asked.config, asked.overrides, prepared)
 
@@ -125,8 +115,9 @@ class _TakingTime:
     """Computes a run's gradients for real, and lets the seconds go by that this takes on the machine.
 
     A worker of a server has parameters of its own, which nobody changes, so it computes when the seconds are over: of a
-    thousand such workers, those that compute or wait to be served have gradients. Other ranks compute first. Behind a
-    computation no rank keeps activations. An evaluation takes no time.
+    thousand such workers, those that compute or wait to be served have gradients. Other ranks compute first, and tell
+    the hook of backward when its layers are due. Behind a computation no rank keeps activations. An evaluation takes no
+    time.
     """
 
     def __init__(self, costs: Costs, rank: int, run: Run):
@@ -135,18 +126,31 @@ class _TakingTime:
         run.work.gradients, run.work.evaluate = self.gradients, self.evaluate  # type: ignore
         traits = run.sync.traits
         self.is_last = traits.server is not None and traits.store is not None
+        self.shares = shares(run.network)
         self.blocks = [(role_of(place), memory) for place, memory in run.blocks if len(memory)]
 
-    def gradients(self, samples: np.ndarray, *given: Any, **named: Any) -> float:
-        seconds = self.costs.step_s(self.rank, len(samples), self.batch)
+    def gradients(
+        self, samples: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
+    ) -> float:
+        seconds, reached = self.costs.step_s(self.rank, len(samples), self.batch), list[slice]()
         if self.is_last:
             self._forget("gradients")
             self.costs.ranks.sleep(seconds)
-        loading_s = self._gradients(samples, *given, **named)
+        noting = LayerHook(hook.layers, reached.append) if hook else None
+        loading_s = self._gradients(samples, n_samples, epoch, losses, noting)
         self._forget("activations")
-        if not self.is_last:
-            self.costs.ranks.sleep(seconds)
+        passed = 1.0 if self.is_last else 0.0
+        for segment in reached:
+            passed = self._pass(seconds, passed, self.shares.get(segment.start, 1.0))
+            hook.call(segment)  # type: ignore
+        self._pass(seconds, passed, 1.0)
         return loading_s
+
+    def _pass(self, seconds: float, begin: float, end: float) -> float:
+        """Let a step's seconds go by from one share of it to another, and return that; nothing, if it is earlier."""
+        if end > begin:
+            self.costs.ranks.sleep(seconds * (end - begin))
+        return max(begin, end)
 
     def evaluate(self, *given: Any, **named: Any) -> np.ndarray:
         if self.is_last:
@@ -161,3 +165,15 @@ class _TakingTime:
             if of == role:
                 with suppress(OSError):  # of huge pages that are reserved, which older kernels keep
                     compiled.numa.madvise(memory, mmap.MADV_DONTNEED)
+
+
+def shares(network: Network) -> dict[int, float]:
+    """Return the share of a step after which backward has reached a place of the gradients, by that place.
+
+    Forward takes a third of the step, and each layer's backward as much of the rest as of all multiplications.
+    """
+    operations = [of_forward(network, index) for index in range(len(network.layers))]
+    every, found = sum(operations) or 1.0, {}
+    for index, begin in enumerate(network.begins):
+        found[begin] = (1 + 2 * sum(operations[index:]) / every) / 3
+    return found

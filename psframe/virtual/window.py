@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+REQUEST = 64  # bytes that ask another node for some of its memory
+
 
 class VirtualWindow:
     """Memory of all ranks of a communicator, seen from one; an access is one step, and done when it returns.
@@ -29,21 +31,21 @@ class VirtualWindow:
     def Sync(self) -> None: ...
 
     def Fetch_and_op(self, origin: Any, result: Any, target: int, place: int, op: Any) -> None:
-        memory = self._accessed(target, 8)
+        memory = self._fetched(target, 8)
         result[0] = memory[place]
         if op == MPI.SUM:
             memory[place] += origin[0]
             self._ranks.wake()
 
     def Get(self, out: np.ndarray, target: int, place: int = 0) -> None:
-        out[:] = self._accessed(target, out.nbytes)[place : place + len(out)]
+        out[:] = self._fetched(target, out.nbytes)[place : place + len(out)]
 
     def Put(self, values: np.ndarray, target: int, place: int = 0) -> None:
         self._accessed(target, values.nbytes)[place : place + len(values)] = values
 
     def Get_accumulate(self, origin: Any, out: np.ndarray, target: int, where: Any, op: Any) -> None:
         place, n, _ = where
-        out[:] = self._accessed(target, out.nbytes)[place : place + n]
+        out[:] = self._fetched(target, out.nbytes)[place : place + n]
 
     def Accumulate(self, values: np.ndarray, target: int, place: int, op: Any) -> None:
         memory = self._accessed(target, values.nbytes)
@@ -56,5 +58,14 @@ class VirtualWindow:
 
     def _accessed(self, target: int, n_bytes: int) -> np.ndarray:
         self._ranks.point()
-        self._comm.charge(target, n_bytes)
+        self._comm.charge(self._comm.rank, target, n_bytes)
+        return self._memories[target]
+
+    def _fetched(self, target: int, n_bytes: int) -> np.ndarray:
+        """Return a rank's memory, from which bytes come back."""
+        comm = self._comm
+        self._ranks.point()
+        if comm.nodes[target] != comm.nodes[comm.rank]:
+            comm.charge(comm.rank, target, REQUEST)
+        comm.charge(target, comm.rank, n_bytes)
         return self._memories[target]

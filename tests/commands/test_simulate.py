@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers import launcher
 from tests.helpers.forked import command
 from tests.helpers.thinned import thinned
+from tests.helpers.virtual import needs_simgrid
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key
 
 FAST = ("--machine", "knl-7250-mcdram", "--step-s", "0.01")
@@ -104,6 +106,24 @@ def test_mistake_is_told_once(config, words, told):
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+
+
+@needs_simgrid
+@pytest.mark.parametrize("keys", thinned(["allreduce", "sync_ps collective=buffer", "async_ps", "easgd"], (0, 2)))
+def test_simgrid_agrees_on_the_messages_of_a_run(config, keys):
+    mode, *others = keys.split()
+    _, said = simulated(config, "--ranks", 6, "--nodes", 3, "--simgrid", f"sync.mode={mode}", GENTLE, *others)
+    told = re.search(r"links: ([\d,]+) messages from node to node, .* none is more than ([\d.]+)% apart", said)
+    assert int(told[1].replace(",", "")) > 20
+    assert float(told[2]) < 3
+
+
+def test_simgrid_must_be_there(config, monkeypatch):
+    monkeypatch.setenv("PSFRAME_SIMGRID", "/nowhere/python")
+    ended = command("psframe.virtual", config, *FAST, "--simgrid")
+    assert ended.returncode == 2
+    assert "--simgrid must find a Python with SimGrid's module, got none; install python3-simgrid" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
 
 
 def test_machine_must_be_named(config):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from psframe.cluster import communicators
 from psframe.cluster.gates import PeerLost
@@ -12,11 +13,16 @@ from psframe.optim import SGD
 from psframe.record.clock import CLOCK
 from psframe.record.flight import RANK, RING
 from psframe.sync.elastic import Elastic
+from psframe.virtual import engines
 from psframe.virtual.mail import Job
 from psframe.virtual.scheduler import Scheduler
 from psframe.virtual.site import site, world
 from tests.helpers.launcher import ROOT
 from tests.ranks.rig import Rig
+
+needs_simgrid = pytest.mark.skipif(
+    engines.interpreter() is None, reason="SimGrid's Python module is not here (Debian: python3-simgrid)"
+)
 
 N_STEPS, N_EPOCHS = 3, 2
 SIZE, APART = 6 * 1024, 200  #: of the vector: six pages, so that several ranks reduce, and between two marks

@@ -51,6 +51,7 @@ JSON += (
     "psframe.tune.jobs",
     "psframe.tune.ranks",
     "psframe.virtual.apart",  # of its own child
+    "psframe.virtual.engines",  # of its own script
 )
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 

@@ -62,6 +62,8 @@ class Cluster:
         Waits for other nodes, with a deadline.
     has_one_clock : bool
         True if the clocks of all nodes are one.
+    outlives : bool
+        True if MPI lets the ranks go on without one that died.
     """
 
     world: MPI.Comm
@@ -79,6 +81,7 @@ class Cluster:
     pulse: Pulse
     patience: DeadlineWaiter
     has_one_clock: bool = False
+    outlives: bool = False
 
     @property
     def leaders(self) -> MPI.Comm:

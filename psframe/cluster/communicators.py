@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
@@ -21,11 +22,27 @@ KNOWN_S, LOOK_S = 2.0, 0.02  # seconds until MPI knows of a lost rank, and betwe
 
 Comm = TypeVar("Comm", bound=MPI.Comm)
 
-#: registered communicators, each as it was returned, and as it was given
-_made: list[tuple[MPI.Comm, MPI.Comm]] = []
-_revoked = False
-_leads: bool | None = None  # after a loss, True on the rank that is rank 0 then
-_forsaken = False
+
+class _OfRank(threading.local):
+    """What a rank knows of its job's communicators. Virtual ranks are threads; of a real one a single thread asks.
+
+    Attributes
+    ----------
+    made : list of (MPI.Comm, MPI.Comm)
+        Registered communicators, each as it was returned, and as it was given.
+    leads : bool or None
+        After a loss, True on the rank that is rank 0 then.
+    forsaken : bool
+        True if the launcher waits for a node that is lost.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[tuple[MPI.Comm, MPI.Comm]] = []
+        self.revoked, self.forsaken = False, False
+        self.leads: bool | None = None
+
+
+_RANK = _OfRank()
 
 
 class Checked(Watched):
@@ -61,7 +78,7 @@ def keep(comm: Comm) -> Comm:
     if comm != MPI.COMM_NULL:
         if isinstance(comm, MPI.Intracomm):
             kept = Checked(comm) if startup.tolerant() else Watched(comm)
-        _made.append((kept, comm))
+        _RANK.made.append((kept, comm))
     return kept
 
 
@@ -84,25 +101,24 @@ def freed() -> Iterator[None]:
 
 def n_kept() -> int:
     """Return the number of registered communicators, for :func:`free_after`."""
-    return len(_made)
+    return len(_RANK.made)
 
 
 def free_after(before: int) -> None:
     """Free the communicators registered since there were ``before``. All ranks that have them must call."""
-    for kept, comm in reversed(_made[before:]) if not _revoked else ():
+    for kept, comm in reversed(_RANK.made[before:]) if not _RANK.revoked else ():
         if kept not in (MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_NULL):  # null: freed by its owner
             comm.Free()  # by whom it was given sees that it is freed
-    del _made[before:]
+    del _RANK.made[before:]
 
 
 def revoke() -> None:
     """Make every call on a registered communicator return with an error, on all ranks."""
-    global _revoked
-    _revoked = True
-    for comm, _ in _made:
+    _RANK.revoked = True
+    for comm, _ in _RANK.made:
         with suppress(MPI.Exception):
             comm.Revoke()
-    _made.clear()
+    _RANK.made.clear()
 
 
 def survived(leads: bool, is_node_lost: bool) -> None:
@@ -110,13 +126,12 @@ def survived(leads: bool, is_node_lost: bool) -> None:
 
     If an entire node is lost, the launcher will wait for it.
     """
-    global _leads, _forsaken
-    _leads, _forsaken = leads, _forsaken or is_node_lost
+    _RANK.leads, _RANK.forsaken = leads, _RANK.forsaken or is_node_lost
 
 
 def reports(rank: int) -> bool:
     """Return True if this rank, ``rank`` at the start, reports what all know: rank 0, or the one that leads since."""
-    return rank == 0 if _leads is None else _leads
+    return rank == 0 if _RANK.leads is None else _RANK.leads
 
 
 def end(status: int) -> int:
@@ -125,9 +140,9 @@ def end(status: int) -> int:
     MPI_Finalize may wait for them forever (Open MPI 5.0, issue 11404), and is skipped.
     """
     log.flush()
-    if not _revoked and not startup.launcher_ended():
+    if not _RANK.revoked and not startup.launcher_ended():
         return status
-    if _forsaken and _leads:
+    if _RANK.forsaken and _RANK.leads:
         print(
             "psframe: done; mpirun waits for the node that is lost, and is ended with a status of its own",
             file=sys.stderr,
@@ -137,6 +152,13 @@ def end(status: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def numbers(comm: Any) -> list[int]:
+    """Return the number in the job, which it was started with, of each rank of a communicator."""
+    if hasattr(comm, "numbers"):  # of virtual ranks
+        return list(comm.numbers)
+    return list(MPI.Group.Translate_ranks(comm.Get_group(), None, MPI.COMM_WORLD.Get_group()))
 
 
 def speaker() -> bool:
@@ -172,7 +194,7 @@ def is_loss(error: BaseException) -> bool:
         return True
     for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
         # early in the start none is registered
-        if any(map(_is_harmed, [kept for kept, _ in _made] or [MPI.COMM_WORLD])):
+        if any(map(_is_harmed, [kept for kept, _ in _RANK.made] or [MPI.COMM_WORLD])):
             return True
         MPI.COMM_SELF.Iprobe()  # MPI learns of a loss only inside an MPI call
         sleep(LOOK_S)

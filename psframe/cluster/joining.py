@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe.cluster import communicators, gates, node_gather, stop_flag
+from psframe.cluster import communicators, gates, node_gather, startup, stop_flag
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.deadline import DeadlineWaiter
 from psframe.cluster.gates import Rendezvous
@@ -35,8 +35,8 @@ class Site:
     waiter : callable
         Makes the DeadlineWaiter.
     host : str
-    has_one_clock : bool
-        True if the clocks of all nodes are one.
+    has_one_clock, outlives : bool
+        As of Cluster.
     """
 
     near: Any
@@ -46,6 +46,7 @@ class Site:
     waiter: Callable[..., DeadlineWaiter]
     host: str
     has_one_clock: bool = False
+    outlives: bool = False
 
 
 def join(world: Any = None) -> Cluster:
@@ -87,9 +88,11 @@ def join(world: Any = None) -> Cluster:
         pulse=pulse,
         patience=patience,
         has_one_clock=site.has_one_clock,
+        outlives=site.outlives,
     )
 
 
 def _proven(world: MPI.Comm) -> Site:
     near, link, control, fd = prove(split_by_kernel(world))
-    return Site(near, link, control, partial(Rendezvous, control, fd), DeadlineWaiter, socket.gethostname())
+    meet, host = partial(Rendezvous, control, fd), socket.gethostname()
+    return Site(near, link, control, meet, DeadlineWaiter, host, outlives=startup.tolerant())

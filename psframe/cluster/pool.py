@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from time import sleep
 from typing import Any
 
 from mpi4py import MPI
@@ -13,6 +12,7 @@ from psframe.cluster.flight.recorder import follow
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
 from psframe.cluster.node_channel import LeaderEnded
+from psframe.record.clock import CLOCK
 from psframe.record.flight import SPARE, phase
 
 CALL = 0x5F02  # MPI tag of rank 0's messages to the other nodes
@@ -51,18 +51,23 @@ class Pool:
     leaves : callable
         Asks that this rank may leave; returns False if that is in vain.
     drained : set of str or int
-        Hosts whose ranks do not come back, and such ranks by their numbers in MPI.COMM_WORLD.
+        Hosts whose ranks do not come back, and such ranks by their numbers at the start.
     """
 
     def __init__(self, cluster: Cluster, survives: bool = False):
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
         self.wanted, self.drained = cluster.n_ranks, set[str | int]()
         self.leaves: Callable[[], bool] = lambda: False
-        self.n_kept, self.first = communicators.n_kept(), cluster.comm.Get_group()
+        self.n_kept, self.first = communicators.n_kept(), communicators.numbers(cluster.comm)
 
     @property
     def has_spares(self) -> bool:
         return len(self.members) < self.cluster.n_ranks
+
+    @property
+    def number(self) -> int:
+        """Number of this rank at the start of the job."""
+        return communicators.numbers(self.cluster.comm)[self.cluster.rank]
 
     @property
     def node_of_rank(self) -> list[int]:
@@ -80,7 +85,7 @@ class Pool:
         Those of ``drain``, and those drained before, are no members; ``n`` None: all others stay.
         """
         away, hosts = self.drained.union(drain), self.cluster.hosts
-        numbers = MPI.Group.Translate_ranks(self.cluster.comm.Get_group(), None, MPI.COMM_WORLD.Get_group())
+        numbers = communicators.numbers(self.cluster.comm)
         places = enumerate(zip(self.node_of_rank, numbers, strict=True))
         fit = [rank for rank, (node, number) in places if away.isdisjoint((hosts[node], number))]
         present = [rank for rank in fit if rank in self.members]
@@ -103,7 +108,7 @@ class Pool:
                     cluster.leaders.send(message, node, CALL)
         elif cluster.leaders != MPI.COMM_NULL:
             while not cluster.leaders.Iprobe(0, CALL):
-                sleep(LOOK_S)
+                CLOCK.sleep(LOOK_S)
             message = cluster.leaders.recv(source=0, tag=CALL)
         if last and cluster.link.leads:
             cluster.link.call(message)
@@ -148,16 +153,15 @@ class Pool:
         first = heirs[0][1]
         new = join(left if first == 0 else communicators.keep(left.Split(0, (left.rank != first) * (left.rank + 1))))
         communicators.survived(new.rank == 0, new.n_nodes < old.n_nodes)
-        numbers = MPI.Group.Translate_ranks(old.comm.Get_group(), self.members, new.comm.Get_group())
-        members = sorted(number for number in numbers if number != MPI.UNDEFINED)
+        before, after = communicators.numbers(old.comm), communicators.numbers(new.comm)
+        members = sorted(after.index(before[member]) for member in self.members if before[member] in after)
         # a rank may have died in a change of which some know, and others do not
         members, self.wanted, drained = new.bcast((members, self.wanted, self.drained))
         self.members, self.drained = tuple(members), set(drained)
         self.cluster, self.n_kept = new, communicators.n_kept()
         # the deadline holds for those that are left, who are told of by the numbers that the user has seen
         new.rendezvous.deadline_s = old.rendezvous.deadline_s
-        group = new.comm.Get_group()
-        new.rendezvous.renamed = dict(enumerate(MPI.Group.Translate_ranks(group, None, self.first)))
+        new.rendezvous.renamed = {rank: self.first.index(number) for rank, number in enumerate(after)}
         follow(new)
         return [rank for rank, has in enumerate(new.allgather(holds)) if has]
 

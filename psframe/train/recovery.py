@@ -7,15 +7,13 @@ its place. They share the rest of the epoch; the data stay in memory.
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 
-from mpi4py import MPI
-
-from psframe.cluster import communicators, startup
+from psframe.cluster import communicators
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.pool import LOSSES, Pool, StateLost, is_loss
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
+from psframe.record.clock import CLOCK
 from psframe.record.log import LOG
 from psframe.record.run_dir import durably
 from psframe.train.assembly.again import rebuilt, released
@@ -42,7 +40,7 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
     """
     if not _can(run, plan, lost):
         raise lost
-    began, before = perf_counter(), pool.cluster
+    began, before = CLOCK.now(), pool.cluster
     while True:
         _leave(run.cluster)
         try:
@@ -79,7 +77,7 @@ def _leave(cluster: Cluster) -> None:
 
 def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
-    if plan.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not plan.asked.effective.survives:
+    if plan.config.fault.on_worker_loss != "continue" or not run.cluster.outlives or not plan.asked.effective.survives:
         return False
     if run.sync is None and run.remainder is None:
         return False  # the ranks were going back to a checkpoint
@@ -90,8 +88,9 @@ def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
 
 def _gone(before: Cluster, after: Cluster) -> list[int]:
     """Return the ranks of ``before`` that are not in ``after``, by their numbers at the start of the job."""
-    new_ranks = MPI.Group.Translate_ranks(before.comm.Get_group(), None, after.comm.Get_group())
-    return [before.rendezvous.name(rank) for rank, number in enumerate(new_ranks) if number == MPI.UNDEFINED]
+    left = communicators.numbers(after.comm)
+    numbers = enumerate(communicators.numbers(before.comm))
+    return [before.rendezvous.name(rank) for rank, number in numbers if number not in left]
 
 
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
@@ -141,7 +140,7 @@ def _last(run: Run) -> Saved | None:
 def _note(gone: list[int], began: float, run: Run) -> None:
     progress = run.progress
     place = {"step": progress.step, "samples_done": run.sampler.cursor}
-    progress.lost = [*progress.lost, {"ranks": gone, **place, "pause_s": perf_counter() - began}]
+    progress.lost = [*progress.lost, {"ranks": gone, **place, "pause_s": CLOCK.now() - began}]
 
 
 def _tell(run: Run) -> None:

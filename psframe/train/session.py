@@ -7,8 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mpi4py import MPI
-
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import training_begins
 from psframe.cluster.flight.recorder import RECORDER
@@ -46,7 +44,8 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
     run = ready(cluster, plan, quiet, callbacks)
     by_stop: Stopped | None = None
-    succession = _succession(run, plan, pool, quiet, not callbacks)
+    succession = successive(run, plan, pool, quiet, not callbacks)
+    _tell(run, succession.folder)
     try:
         if run.progress.stop:
             run.cluster.run_on_root(partial(finish, run))
@@ -80,8 +79,11 @@ def ready(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     return run
 
 
-def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) -> Succession:
-    """Let all ranks know the duties of rank 0, and ask that they may leave, the others. All ranks must call."""
+def successive(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) -> Succession:
+    """Let all ranks know the duties of rank 0, and ask that they may leave, the others. All ranks must call.
+
+    ``is_open``: another rank can have them.
+    """
     outputs = run.outputs
     duties: list[Any] = []
     if outputs.run_dir and outputs.checkpointer:  # on rank 0
@@ -89,15 +91,10 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
         duties = [str(opened.path.absolute()), data, opened.begun, outputs.usage.before_s, is_open]
     path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
     folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
-    RECORDER.run = path
-    log.write_to(folder, run.cluster.node)
-    if run.cluster.link.leads:
-        layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
-        RECORDER.tell(run=path, layers=layers, **run.labels)
 
     def leaves() -> bool:
         with suppress(OSError):  # the folder may lie on a disk of rank 0's host
-            scaling.leave(folder, MPI.COMM_WORLD.rank)
+            scaling.leave(folder, pool.number)
             return True
         return False
 
@@ -107,6 +104,15 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
     elif plan.config.elastic.ranks:
         pool.leaves = leaves
     return succession
+
+
+def _tell(run: Run, folder: Path) -> None:
+    """Let the log be written to the run's folder, and what an incident has to tell of the run be known."""
+    RECORDER.run = str(folder)
+    log.write_to(folder, run.cluster.node)
+    if run.cluster.link.leads:
+        layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
+        RECORDER.tell(run=str(folder), layers=layers, **run.labels)
 
 
 def _train(run: Run, signals: Signals) -> None:

@@ -19,7 +19,7 @@ from psframe.virtual.apart import apart  # noqa: E402
 
 USAGE = (
     "python -m psframe.virtual CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
-    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--seed N] [--step-s SECONDS] [--simgrid]"
+    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--lose RANK:SECONDS,...] [--seed N] [--step-s SECONDS] [--simgrid]"
 )
 EXAMPLE = "psframe simulate config.yaml --machine knl-7250-mcdram --ranks 64,1024 --nodes 16"
 #: headings, keys of a record and formats

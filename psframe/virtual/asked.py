@@ -55,6 +55,7 @@ class Simulations:
             raise UserError(f"--step-s must be above 0 seconds, got {arguments.step_s:g}; give a worker's step")
         for n in counts:
             _slow(arguments.slow, n)
+            _lose(arguments.lose, n)
         self._measured: dict[tuple[str, ...], command.Asked] = {}
 
     def simulation(self, config: str, overrides: Sequence[str], n: int) -> Simulation:
@@ -69,8 +70,10 @@ class Simulations:
             compute_s = _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides)))
             deviation = found.job.work.deviation
         node_of = [rank * nodes // n for rank in range(n)]
-        premises = Premises(node_of, compute_s, deviation, Node(self.machine, here), self.link, arguments.seed)
-        return Simulation(config, [*overrides, *_slow(arguments.slow, n)], premises, arguments.machine)
+        dies_s, node = _lose(arguments.lose, n), Node(self.machine, here)
+        premises = Premises(node_of, compute_s, deviation, node, self.link, arguments.seed, dies_s)
+        of_faults = [*_slow(arguments.slow, n), *(["fault.on_worker_loss=continue"] if dies_s else [])]
+        return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
         """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
@@ -130,3 +133,23 @@ def _slow(text: str | None, n: int) -> list[str]:
             f"--slow must name one of {n} rank(s) and the step times that it loses, got {text!r}; give {n - 1}:4.0, say"
         )
     return [f"fault.slow_rank={number}", f"fault.slow_steps={factor}"]
+
+
+def _lose(text: str | None, n: int) -> dict[int, float]:
+    """Return when ranks die, by rank."""
+    found: dict[int, float] = {}
+    for one in text.split(",") if text else ():
+        rank, _, seconds = one.partition(":")
+        try:
+            number, at_s = int(rank), float(seconds)
+        except ValueError:
+            number, at_s = -1, 0.0
+        if not 0 <= number < n or not 0 < at_s < inf or number in found:
+            raise UserError(
+                f"--lose must name ranks of {n}, each once, and the seconds after which it dies, got {one!r}; give "
+                f"{n - 1}:2.5, say"
+            )
+        found[number] = at_s
+    if len(found) == n:
+        raise UserError(f"--lose must leave a rank, got all {n}; leave one of them out")
+    return found

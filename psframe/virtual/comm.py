@@ -38,6 +38,8 @@ class VirtualComm(Meetings):
         Numbers of its ranks in the scheduler.
     """
 
+    _n_shrinks = 0
+
     def site(self) -> Any:
         """Return the ranks that share memory with this one; see :func:`psframe.cluster.joining.join`."""
         return self.job.site(self)
@@ -63,6 +65,25 @@ class VirtualComm(Meetings):
             return MPI.COMM_NULL
         me = space.numbers.index(self.numbers[self.rank])
         return VirtualComm(self.ranks, space, me, self.job)
+
+    def Shrink(self) -> "VirtualComm":
+        """Return a communicator of the ranks that live. All of these must call."""
+        self._n_shrinks += 1
+        smaller = self._space.shrinking[self._n_shrinks]
+        smaller.present.add(self.rank)
+        key = (id(self._space), "shrink", self._n_shrinks)
+        self.ranks.point()
+        self.ranks.wake(key)
+
+        def is_formed() -> bool:
+            dead = self.ranks.dead(self.numbers)
+            if not smaller.space and len(smaller.present.union(dead)) == self.size:
+                smaller.space = Space([self.numbers[rank] for rank in sorted(smaller.present.difference(dead))])
+            return bool(smaller.space) or self.ranks.misses(key)
+
+        self.ranks.until(is_formed)
+        me = smaller.space.numbers.index(self.numbers[self.rank])
+        return VirtualComm(self.ranks, smaller.space, me, self.job)
 
     def shared(self, make: Callable[[], Any]) -> Any:
         """Return one object on all ranks, made by the first that all are there for. All ranks must call."""

@@ -6,7 +6,7 @@ take what its share of the node's memory bandwidth allows. Messages between node
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log2
 from random import Random
 
@@ -38,6 +38,8 @@ class Premises:
     link : Link
     seed : int
         Of the random part of the steps, and of ties.
+    dies_s : mapping of int to float
+        When ranks die.
     """
 
     node_of: Sequence[int]
@@ -46,6 +48,7 @@ class Premises:
     node: Node
     link: Link
     seed: int = 0
+    dies_s: Mapping[int, float] = field(default_factory=dict)
 
 
 class Costs(Free):
@@ -68,7 +71,7 @@ class Costs(Free):
         self.premises, self.node, self.latency_s = premises, premises.node, premises.link.latency_us.value * 1e-6
         self.between = Between(Network(premises.link.gbit.value * 1e9 / 8, self.latency_s), keeps)
         n = len(premises.node_of)
-        self.ranks = self.between.ranks = Scheduler(n, ByTime(premises.seed, self.between))
+        self.ranks = self.between.ranks = Scheduler(n, ByTime(premises.seed, self.between), dies_s=premises.dies_s)
         self.ranks.latency_s, self.ranks.charge = self.node.machine.latency_us.value * 1e-6, self._charge
         self._random = [Random(f"{premises.seed} {rank}") for rank in range(n)]
         self._traffics: dict[int, list[Traffic]] = {}

@@ -4,10 +4,12 @@ import copy
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
+from psframe.cluster.gates import PeerLost
 from psframe.virtual import buffers
 from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
@@ -69,6 +71,14 @@ class Turn:
         return self.source in (source, MPI.ANY_SOURCE) and self.tag in (tag, MPI.ANY_TAG)
 
 
+@dataclass
+class Smaller:
+    """Ranks that have come to form a smaller communicator, and its state, once all are there that live."""
+
+    present: set[int] = field(default_factory=set)
+    space: Any = None
+
+
 class Space:
     """State that the ranks of a communicator share; ``numbers`` are theirs in the scheduler."""
 
@@ -77,6 +87,8 @@ class Space:
         self.meetings: dict[int, Meeting] = defaultdict(Meeting)
         self.mail: dict[int, Box] = defaultdict(Box)  # to a rank
         self.turns: dict[int, list[Turn]] = defaultdict(list)  # of a rank
+        self.is_revoked = False
+        self.shrinking: dict[int, Smaller] = defaultdict(Smaller)  # by the number of the call
 
 
 class Free:
@@ -130,6 +142,19 @@ class Mail:
         self.numbers, self.size = space.numbers, len(space.numbers)
         self.nodes = tuple(job.node_of[number] for number in self.numbers)
 
+    def require(self, numbers: Sequence[int]) -> bool:
+        """Return False; raises PeerLost if one of these ranks was killed, or the communicator was revoked."""
+        if dead := [number for number in numbers if not self.ranks.ranks[number].lives]:
+            raise PeerLost(f"rank {dead[0]} has died", tuple(dead), True)
+        if self._space.is_revoked:
+            raise PeerLost("a rank is lost, as another one tells", (), False)
+        return False
+
+    def Revoke(self) -> None:
+        """Let all ranks that wait here raise PeerLost, now and later."""
+        self._space.is_revoked = True
+        self.ranks.wake_all()
+
     def charge(self, source: int, target: int, n_bytes: int) -> None:
         """Charge this rank for a message between two ranks of the communicator."""
         self.job.costs.sends(self.numbers[source], self.numbers[target], n_bytes)
@@ -163,10 +188,11 @@ class Mail:
         return self._received(buffer, source, tag, None)
 
     def Iprobe(self, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> bool:
-        """Let other ranks go on: who probes has nothing to do but to let MPI make progress."""
+        """Return True if a message is there; let other ranks go on first, as who probes lets MPI make progress."""
         self.charge(self.rank, self.rank, 0)
         self.ranks.point()
-        return False
+        self.require([])
+        return any(Turn(source, tag).fits(letter.source, letter.tag) for letter in self._space.mail[self.rank].there)
 
     def _received(self, buffer: Any, source: int, tag: int, status: Any) -> VirtualRequest:
         numbers = buffers.array(buffer)
@@ -215,5 +241,6 @@ class Mail:
             take(found)
 
         needs = self.numbers if source == MPI.ANY_SOURCE else [self.numbers[source]]
-        request = VirtualRequest(self.ranks, (id(self._space), "mail", self.rank), arrived, taken, needs)
+        key = (id(self._space), "mail", self.rank)
+        request = VirtualRequest(self.ranks, key, arrived, taken, partial(self.require, needs))
         return request

@@ -7,7 +7,7 @@ from typing import Any
 
 from psframe.virtual.mail import Mail, Meeting
 from psframe.virtual.patterns import Pattern
-from psframe.virtual.request import VirtualRequest, require
+from psframe.virtual.request import VirtualRequest
 
 ALL = -1  # key of Meeting.waits
 
@@ -52,12 +52,12 @@ class Part:
             take(every)
             self.leave()
 
-        return VirtualRequest(self.comm.ranks, self._key, self.arrived, taken, self._numbers)
+        return VirtualRequest(self.comm.ranks, self._key, self.arrived, taken, self._require)
 
     def wait(self) -> dict[int, Any]:
         ranks = self.comm.ranks
         while (every := self.arrived()) is None:
-            require(ranks, self._numbers)
+            self._require()
             ranks.block(self._key)
         self.leave()
         return every
@@ -73,9 +73,8 @@ class Part:
     def _key(self) -> tuple[Any, ...]:
         return id(self.comm._space), self.number, self.comm.rank
 
-    @property
-    def _numbers(self) -> list[int]:
-        return [self.comm.numbers[rank] for rank in self.needed]
+    def _require(self) -> bool:
+        return self.comm.require([self.comm.numbers[rank] for rank in self.needed])
 
 
 class Meetings(Mail):

@@ -7,7 +7,7 @@ from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.predict import machine
 
-NAMES = ("machine", "nodes", "link", "slow", "seed", "step_s")
+NAMES = ("machine", "nodes", "link", "slow", "lose", "seed", "step_s")
 
 
 def add(cli: Parser) -> None:
@@ -16,6 +16,7 @@ def add(cli: Parser) -> None:
     cli.add_argument("--nodes", type=int, help="nodes of these ranks (default: as few as have a core for each rank)")
     cli.add_argument("--link", help=f"what joins nodes: {', '.join(machine.links())} (default: the machine's)")
     cli.add_argument("--slow", metavar="RANK:STEPS", help="a rank that sleeps for so many step times after each step")
+    cli.add_argument("--lose", metavar="RANK:SECONDS,...", help="ranks that die, and after how many virtual seconds")
     cli.add_argument("--seed", type=int, default=0, help="of the steps' random part, and of ties (default: 0)")
     cli.add_argument("--step-s", type=float, help="seconds of a worker's step there, in place of measuring one here")
 

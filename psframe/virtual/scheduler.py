@@ -7,10 +7,11 @@ alone, so a run depends on the order of its points only, and the same order give
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
+from math import inf
 from types import FrameType
 from typing import Any, Protocol
 
@@ -78,6 +79,8 @@ class Scheduler:
         Chooses the next rank at every point.
     kills : mapping of int to int
         For ranks that are to be killed, the number of points that each passes before.
+    dies_s : mapping of int to float
+        For such ranks, the virtual time of it.
 
     Attributes
     ----------
@@ -85,16 +88,16 @@ class Scheduler:
         The rank that runs.
     n_events : int
         Calls of :meth:`wake`.
-    is_revoked : bool
-        True after :meth:`revoke`.
     latency_s : float
         Virtual seconds until a rank that waits learns of what another one has done.
     charge : callable
         Called at a rank's points, returns the virtual seconds of what it has done since the last one.
     """
 
-    def __init__(self, n: int, order: Order, kills: dict[int, int] | None = None):
-        self.ranks, self.order, self.kills = [Rank(number) for number in range(n)], order, kills or {}
+    def __init__(
+        self, n: int, order: Order, kills: dict[int, int] | None = None, dies_s: Mapping[int, float] | None = None
+    ):
+        self.ranks, self.order, self.kills, self.dies_s = [Rank(k) for k in range(n)], order, kills or {}, dies_s or {}
         self.current = self.ranks[0]
         self._waiting: dict[Hashable, list[Rank]] = defaultdict(list)
         self._over, self._ends = threading.Lock(), False
@@ -103,7 +106,6 @@ class Scheduler:
         self.n_events = 0
         self.latency_s = 0.0
         self.charge: Callable[[Rank], float] = lambda rank: 0.0
-        self.is_revoked = False
 
     @property
     def now_s(self) -> float:
@@ -146,8 +148,12 @@ class Scheduler:
         me.at_s += self.charge(me)
         if self.kills.get(me.number) == me.n_points:
             self._die(me)
+        dies_s = self.dies_s.get(me.number, inf)
+        me.at_s = min(me.at_s, dies_s)
         self.order.add(me)
         self._switch(me)
+        if me.at_s >= dies_s:
+            self._die(me)
 
     def interrupt_in(self, modules: tuple[str, ...]) -> None:
         """Let each line be a point of the functions that this rank calls from now on, and that lie in some modules.
@@ -209,11 +215,6 @@ class Scheduler:
         before, self.current = self.current, Rank(-1, at_s, since=since)
         yield
         self.current = before
-
-    def revoke(self) -> None:
-        """Let every wait for a message end with PeerLost, as a rank does that has lost another one."""
-        self.is_revoked = True
-        self.wake_all()
 
     def wake_all(self) -> None:
         """Let all ranks go on that wait."""

@@ -14,7 +14,6 @@ from psframe.cluster.nodes import control_bytes
 from psframe.virtual.comm import VirtualComm
 from psframe.virtual.gates import VirtualRendezvous
 from psframe.virtual.mail import Job, Space
-from psframe.virtual.request import require
 from psframe.virtual.scheduler import Scheduler
 
 
@@ -32,6 +31,12 @@ class VirtualLink(Link):
     def gather(self, frame: bytes) -> list[bytes]:
         return self.near.gather(frame) or []
 
+    def call(self, message: Any) -> None:
+        self.tell(message)  # without waiting for those that hear it
+
+    def call_off(self) -> None:
+        self.near.Revoke()
+
     def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
         shared: np.ndarray = self.near.shared(partial(memory, n_bytes))
         return shared
@@ -46,7 +51,7 @@ class VirtualWaiter(DeadlineWaiter):
     def look(self, nodes: Sequence[int]) -> None:
         ranks = self.lane.ranks
         if ranks.n_events == self._seen:  # nothing has happened since before the caller looked
-            require(ranks, self.lane.numbers)
+            self.lane.require(self.lane.numbers)
             ranks.block()
         self._seen = ranks.n_events
 
@@ -65,7 +70,7 @@ def site(world: VirtualComm) -> Site:
     near = world.Split(node, world.rank)
     control = near.shared(partial(memory, control_bytes(near.size)))
     meet = partial(_meet, near, control)
-    return Site(near, VirtualLink(near), control, meet, VirtualWaiter, f"node{node}", has_one_clock=True)
+    return Site(near, VirtualLink(near), control, meet, VirtualWaiter, f"node{node}", True, outlives=True)
 
 
 def world(ranks: Scheduler, job: Job) -> list[VirtualComm]:

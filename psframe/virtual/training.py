@@ -11,25 +11,27 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
+from psframe.cluster.pool import Pool
+from psframe.errors import UserError
 from psframe.memory.tensor_names import role_of
 from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
 from psframe.nn.operations import of_forward
 from psframe.record.clock import CLOCK
 from psframe.train import loop, recovery, session
+from psframe.train.elastic.resize import dismiss
 from psframe.train.epoch import traffics
-from psframe.train.faults.injection import Rollback
 from psframe.train.plan import plan as planning
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.mail import Job
 from psframe.virtual.site import site, world
 
-#: keys of a config that hold for real ranks only: threads that watch them, samples of their resources
-REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1")
+#: keys of a config that hold for real ranks only: threads that watch them, samples of their resources, spares
+REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1", "elastic.ranks=null")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,16 @@ def simulated(asked: Simulation, costs: Costs) -> Run:
     Raises
     ------
     UserError
-        If these ranks cannot run the config.
+        If these ranks cannot run the config, or cannot go on without those that die.
     """
     ranks = costs.ranks
     every = world(ranks, Job(asked.premises.node_of, site, costs))
-    with communicators.freed(), CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
-        runs: list[Run] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank]))
-    return runs[0]
+    with CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
+        try:
+            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank]))
+        except PeerLost as lost:
+            raise UserError(f"{lost}; let other ranks die, or at another time, or take another sync.mode") from None
+    return next(run for run in runs if run and run.cluster.rank == 0)
 
 
 def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
@@ -86,12 +91,14 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
 def trained(
     cluster: Cluster, config: str, overrides: Sequence[str], prepare: Callable[[Run], None] = lambda run: None
 ) -> Run:
-    """Train a config to its end, also by way of checkpoints that it goes back to; return the run. All ranks must call.
+    """Train a config to its end, also without ranks that die, and by way of checkpoints that it goes back to.
+
+    Return the run as it ends. All ranks must call.
 
     Parameters
     ----------
     prepare : callable
-        Is given the run before it trains, and each time it has gone back.
+        Is given the run before it trains, and each time that it goes on in another way.
 
     Raises
     ------
@@ -99,15 +106,18 @@ def trained(
         On every rank, if the run is impossible.
     """
     plan = planning.make(cluster, config, [*overrides, *REAL_ONLY])
+    pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
     run = session.ready(cluster, plan, quiet=True)
-    while not run.progress.stop:
+    succession = session.successive(run, plan, pool, quiet=True, is_open=True)
+
+    def train(run: Run) -> None:
         prepare(run)
-        try:
-            loop.train(run)
-            break
-        except Rollback as failed:
-            run = recovery.roll_back(run, plan, failed)
-    cluster.run_on_root(partial(session.finish, run))
+        loop.train(run)
+
+    if not run.progress.stop:
+        run, _ = recovery.trained(run, plan, train, pool, succession)
+    run.cluster.run_on_root(partial(session.finish, run))
+    dismiss(pool)
     return run
 
 

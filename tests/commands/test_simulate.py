@@ -81,6 +81,17 @@ def test_slow_rank_delays_those_who_wait_for_it(config):
     assert late["async_ps"] < 2
 
 
+@pytest.mark.parametrize("mode", thinned(["allreduce", "sync_ps", "async_ps"], (0, 2)))
+def test_ranks_die_when_they_are_to(config, mode):
+    keys = ("--ranks", 4, "--step-s", 1, f"sync.mode={mode}", GENTLE)  # an epoch has at least two steps
+    (found,), _ = simulated(config, *keys, "--lose", "2:0.5,3:2.5")
+    assert [record["epoch"] for record in found] == [1, 2]
+    assert [loss["ranks"] for record in found for loss in record["lost"]] == [[2], [3]]
+    assert found[-1]["n_ranks"] == 2
+    pauses = [loss["pause_s"] for record in found for loss in record["lost"]]
+    assert all(0 < pause_s < 2 for pause_s in pauses)  # until those that compute have noticed it
+
+
 def test_numbers_of_ranks_are_runs_of_their_own(config):
     found, said = simulated(config, "--ranks", "2,3", GENTLE)
     assert [run[0]["n_ranks"] for run in found] == [2, 3]
@@ -95,6 +106,15 @@ def test_numbers_of_ranks_are_runs_of_their_own(config):
         (("--slow", "7:2", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
         (("--slow", "x", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
         (("--slow", "0:nan", "--ranks", "1"), "got '0:nan'; give 0:4.0, say"),
+        (("--lose", "4:1", "--ranks", "4"), "--lose must name ranks of 4, each once"),
+        (("--lose", "1:2,1:3", "--ranks", "4"), "got '1:3'; give 3:2.5, say"),
+        (("--lose", "0:-1", "--ranks", "4"), "--lose must name ranks of 4"),
+        (("--lose", "0:1,1:1", "--ranks", "2"), "--lose must leave a rank, got all 2"),
+        (
+            ("--lose", "0:0.005", "--ranks", "3", "sync.mode=async_ps", GENTLE),
+            "rank 0 has died, which keeps the parameters",
+        ),
+        (("--lose", "1:1", "--ranks", "3", "sync.mode=dogwild", GENTLE), "a sync.mode that can do without a rank"),
         (("--link", "string"), "link"),
         (("sync.mode=nonsense",), "sync.mode"),
         (("sync.mode=hogwild", "--ranks", "4", "--nodes", "2"), "hogwild must have all ranks on one node"),

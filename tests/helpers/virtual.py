@@ -40,12 +40,10 @@ def on_ranks(n, body, order, n_nodes=1, kills=None):
     """Return what ``body(world)`` returns on each of ``n`` virtual ranks of so many nodes, and their scheduler."""
     ranks = Scheduler(n, order, kills)
     every = world(ranks, Job([rank * n_nodes // n for rank in range(n)], site))
-    before = communicators.n_kept()
     try:
         with CLOCK.virtual(CLOCK.now, ranks.sleep):
             return ranks.run(lambda number: body(every[number])), ranks
     finally:
-        communicators.free_after(before)
         RING.put(RANK, 0)  # which they have shared, and what is logged later tells
         RING.step(0, 0)
 
@@ -133,5 +131,5 @@ class Marked(Rig):
             self.close()
             return end
         except PeerLost:
-            ranks.revoke()
+            communicators.revoke()
         return End(self.mode.state().params.copy() if self.mode.holds_state else None, self, was_lost=True)

@@ -1,12 +1,12 @@
 """Remainder of a run between its old ranks and its new ones (:class:`Remainder`): state, data and measurements."""
 
 from collections.abc import Sequence
-from time import perf_counter
 
 import numpy as np
 
 from psframe.cluster.cluster import Cluster
 from psframe.record.checkpoint import Saved
+from psframe.record.clock import CLOCK
 from psframe.train.assembly.again import released
 from psframe.train.elastic.counted import Counted
 from psframe.train.epoch import moved
@@ -60,7 +60,7 @@ class Remainder:
         self._forget(*places[0])
 
     def _forget(self, epoch: int, n_parts: int, n_steps: int) -> None:
-        progress, parts, now = self.run.progress, self.run.progress.parts, perf_counter()
+        progress, parts, now = self.run.progress, self.run.progress.parts, CLOCK.now()
         if progress.concluded or progress.epoch != epoch:  # a rank died while rank 0 told that an epoch has ended
             progress.forget()
         del parts[n_parts:]
@@ -132,4 +132,4 @@ def catch_up(run: Run, begun_at: int) -> None:
             arrivals = np.array(times).reshape(-1, 3)[:, 2] - offset_s
             part.times, part.met = [(at, at, at) for at in arrivals.tolist()], list(met)
         parts.append(part)
-    parts[0].absent_s = perf_counter() - parts[0].begun
+    parts[0].absent_s = CLOCK.now() - parts[0].begun

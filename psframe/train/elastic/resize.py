@@ -9,12 +9,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import NUMBERS
+from psframe.record.clock import CLOCK
 from psframe.record.view import tell
 from psframe.train.assembly.again import rebuilt
 from psframe.train.elastic.remainder import Remainder, catch_up, hand_over
@@ -56,7 +56,7 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     Dismissed
         On a rank that is none of them, when the job ends.
     """
-    began, leaves = perf_counter(), pool.cluster.rank not in change["members"]
+    began, leaves = CLOCK.now(), pool.cluster.rank not in change["members"]
     hand_over(run, leaves)
     run.sync.close()
     before, remainder = len(pool.members), Remainder(run, run.cluster.rank in keepers(run, pool, change))
@@ -146,6 +146,6 @@ def _deaf(pool: Pool) -> Iterator[None]:
 
 def _note(before: int, pool: Pool, began: float, run: Run) -> None:
     progress, parts = run.progress, run.progress.parts
-    pause_s = perf_counter() - (parts[-1].left if parts else began)
+    pause_s = CLOCK.now() - (parts[-1].left if parts else began)
     place = {"step": progress.step, "samples_done": run.sampler.cursor}
     progress.resized = [*progress.resized, {"before": before, "now": len(pool.members), **place, "pause_s": pause_s}]

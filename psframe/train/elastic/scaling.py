@@ -6,8 +6,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mpi4py import MPI
-
 from psframe.cluster.pool import Pool
 from psframe.errors import UserError, nearest
 from psframe.record import scaling
@@ -102,7 +100,7 @@ class Scaling:
     def _alone(self) -> list[int]:
         """Return the ranks that have asked to leave, and whose job was not asked to end since."""
         now, pool = perf_counter(), self.pool
-        for rank in set(scaling.leaving(self.run)) - {MPI.COMM_WORLD.rank}:  # this rank has asked before it led
+        for rank in set(scaling.leaving(self.run)) - {pool.number}:  # this rank has asked before it led
             self.leaving.setdefault(rank, now)
         done = pool.drained | self.kept
         return [rank for rank, at in self.leaving.items() if now - at >= ALONE_S and rank not in done]

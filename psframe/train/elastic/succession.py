@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpi4py import MPI
-
 from psframe.cluster.pool import Pool
 from psframe.record import checkpoint, metrics, scaling
 from psframe.record.run_dir import taken_over
@@ -76,7 +74,7 @@ class Succession:
         if self.outputs is None:  # else another rank has died before this one was done
             self.outputs = self._made(run)
         run.outputs = self.outputs
-        if MPI.COMM_WORLD.rank in scaling.leaving(self.folder):  # the job ends where rank 0 is asked to leave
+        if self.pool.number in scaling.leaving(self.folder):  # the job ends where rank 0 is asked to leave
             run.cluster.halt.signal = signal.SIGTERM
 
     def _made(self, run: Run) -> Outputs:

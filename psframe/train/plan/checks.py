@@ -5,7 +5,6 @@ import platform
 from importlib.metadata import version
 
 from psframe import __version__
-from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.communicators import mpi_name
 from psframe.config.schema import Fault, Record
@@ -54,9 +53,9 @@ def check_slow_rank(fault: Fault, workers: tuple[int, ...]) -> None:
         )
 
 
-def check_loss() -> None:
+def check_loss(cluster: Cluster) -> None:
     """Raise UserError if MPI does not let the ranks survive the death of one."""
-    if not startup.tolerant():
+    if not cluster.outlives:
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
             f"{' '.join(mpi_name().split(',')[0].split())} without; start it so, or give fault.on_worker_loss=stop, "

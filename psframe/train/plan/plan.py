@@ -89,7 +89,7 @@ def make(cluster: Cluster, source: Source, overrides: Sequence[str]) -> Plan:
     grid = grids.make(cluster, settings.parallel)
     team, group = roles(grid.cluster, judged.asked.traits, settings.parallel.is_cut)
     if team.n_ranks > 1 and settings.fault.on_worker_loss == "continue":
-        cluster.run_on_root(checks.check_loss)
+        cluster.run_on_root(partial(checks.check_loss, cluster))
     places = _places(cluster, settings, choices)
     sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
     n_micro = micro_batches(settings.parallel, sampler)

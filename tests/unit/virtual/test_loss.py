@@ -1,0 +1,78 @@
+"""A rank dies at any point of its training, and the others go on: whole runs, in any order of their ranks' steps."""
+
+from random import Random
+
+import pytest
+
+from psframe.cluster.joining import join
+from psframe.record import metrics
+from psframe.virtual.orders import AtRandom
+from psframe.virtual.training import trained
+from tests.helpers.suite import examples
+from tests.helpers.virtual import on_ranks
+from tests.ranks.training import TINY
+
+N = 5
+SAME_BITS = "train.reproducible=any_workers ; train.global_batch=24"
+#: modes, nodes, and the ranks of which any may die
+WAYS = (
+    *((f"sync=allreduce ; {SAME_BITS}", n_nodes, range(N)) for n_nodes in (1, 2)),
+    *((f"sync=sync_ps ; {SAME_BITS}", n_nodes, range(N)) for n_nodes in (1, 2)),
+    ("sync={mode: sync_ps, server: colocated}", 2, range(N)),
+    ("sync={mode: allreduce} ; collective=buffer", 2, range(N)),
+    ("sync={mode: local_sgd, every: 3}", 1, range(N)),
+    ("sync={mode: sync_ps, backup_workers: 1}", 1, range(1, N)),
+    ("sync=async_ps", 1, range(1, N)),
+    ("sync={mode: async_ps, staleness: 2}", 1, range(1, N)),
+    ("sync={mode: easgd, period: 4}", 1, range(1, N)),
+    ("sync=hogwild", 1, range(1, N)),
+)
+
+
+def ends(folder, keys, n_nodes, seed, kills=None):
+    """Train; return the records, the points at which each rank has begun to train, and those at its end."""
+    begins = {}
+
+    def begin(run):
+        ranks = run.cluster.comm.ranks
+        begins.setdefault(ranks.current.number, ranks.current.n_points)
+
+    def body(world):
+        asked = [f"record.dir={folder / 'runs'}", "fault.on_worker_loss=continue", *keys.split(" ; ")]
+        return trained(join(world), str(folder / "config.yaml"), asked, begin)
+
+    (folder / "config.yaml").write_text(TINY)
+    _, ranks = on_ranks(N, body, AtRandom(seed), n_nodes, kills)
+    (run,) = (folder / "runs").iterdir()
+    return metrics.read(run), begins, [rank.n_points for rank in ranks.ranks]
+
+
+@pytest.mark.parametrize("seed", range(examples(9)))
+@pytest.mark.parametrize(("keys", "n_nodes", "mortal"), WAYS, ids=[f"{keys} on {n}" for keys, n, _ in WAYS])
+def test_others_go_on_whenever_a_rank_dies(tmp_path, keys, n_nodes, mortal, seed):
+    draw = Random(f"{keys} {n_nodes} {seed}")
+    (tmp_path / "unharmed").mkdir()
+    usual, begins, points = ends(tmp_path / "unharmed", keys, n_nodes, seed)
+    victim = draw.choice(mortal)
+    at = draw.randrange(begins[victim] + 1, points[victim] + 1)
+    records, _, _ = ends(tmp_path, keys, n_nodes, seed, {victim: at})
+    print(f"rank {victim} dies at its point {at}")
+    assert [record["epoch"] for record in records] == [1, 2]
+    lost = [loss["ranks"] for record in records for loss in record["lost"]]
+    assert lost in ([], [[victim]])  # in none, if it has died after the last epoch
+    if SAME_BITS in keys:
+        assert records[-1]["params_sha256"] == usual[-1]["params_sha256"]
+
+
+@pytest.mark.parametrize("seed", range(examples(12)))
+def test_others_die_while_the_rest_goes_on(tmp_path, seed):
+    draw = Random(seed)
+    keys, n_nodes, _ = WAYS[seed % 4]
+    (tmp_path / "unharmed").mkdir()
+    usual, begins, points = ends(tmp_path / "unharmed", keys, n_nodes, seed)
+    victims = draw.sample(range(N), draw.randrange(2, N))
+    kills = {victim: draw.randrange(begins[victim] + 1, points[victim] + 1) for victim in victims}
+    records, _, _ = ends(tmp_path, keys, n_nodes, seed, kills)
+    print(f"ranks die at their points: {kills}")
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert records[-1]["params_sha256"] == usual[-1]["params_sha256"]

@@ -11,10 +11,10 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe.virtual import buffers
-from psframe.virtual.mail import Space
 from psframe.virtual.meetings import Meetings
 from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
+from psframe.virtual.space import Space
 from psframe.virtual.window import VirtualWindow
 
 

@@ -14,7 +14,7 @@ from psframe.predict.exchange import CROSSINGS, Node
 from psframe.predict.machine import Link
 from psframe.record.traffic import Traffic
 from psframe.virtual.between import Between
-from psframe.virtual.mail import Free
+from psframe.virtual.job import Free
 from psframe.virtual.network import Network
 from psframe.virtual.orders import ByTime
 from psframe.virtual.patterns import Pattern, flows, inside_s

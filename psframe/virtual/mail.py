@@ -1,9 +1,7 @@
 """Messages from rank to rank (:class:`Mail`), as a communicator of virtual ranks has them."""
 
 import copy
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,127 +9,12 @@ from mpi4py import MPI
 
 from psframe.cluster.gates import PeerLost
 from psframe.virtual import buffers
-from psframe.virtual.patterns import Pattern
+from psframe.virtual.job import Job
 from psframe.virtual.request import VirtualRequest
 from psframe.virtual.scheduler import Scheduler
+from psframe.virtual.space import Letter, Space, Turn
 
 TOLD = 1024  # bytes of an object, as far as the cost of its message goes
-
-
-@dataclass
-class Meeting:
-    """Parts of the ranks in one collective, by rank; ``made`` of them is something that all share, once.
-
-    ``brought`` has the parts' bytes by node; ``waits`` whom it tells that a rank's part is there, or, under -1, all.
-    """
-
-    parts: dict[int, Any] = field(default_factory=dict)
-    brought: Counter[int] = field(default_factory=Counter)
-    waits: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
-    made: list[Any] = field(default_factory=list)
-    n_left: int = 0
-
-
-@dataclass(eq=False)
-class Letter:
-    """A message, which ``is_there`` once its bytes are."""
-
-    source: int
-    tag: int
-    data: Any
-    is_there: bool = False
-
-
-class Box:
-    """Messages to a rank: those ``there``, of each source in the order in which they were sent."""
-
-    def __init__(self) -> None:
-        self.there: deque[Letter] = deque()
-        self._coming: dict[int, deque[Letter]] = defaultdict(deque)
-
-    def expect(self, letter: Letter) -> None:
-        self._coming[letter.source].append(letter)
-
-    def arrive(self, letter: Letter) -> None:
-        letter.is_there = True
-        stream = self._coming[letter.source]
-        while stream and stream[0].is_there:
-            self.there.append(stream.popleft())
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A receive that has begun."""
-
-    source: int
-    tag: int
-
-    def fits(self, source: int, tag: int) -> bool:
-        """Return True if it takes a message from that rank with that tag."""
-        return self.source in (source, MPI.ANY_SOURCE) and self.tag in (tag, MPI.ANY_TAG)
-
-
-@dataclass
-class Smaller:
-    """Ranks that have come to form a smaller communicator, and its state, once all are there that live."""
-
-    present: set[int] = field(default_factory=set)
-    space: Any = None
-
-
-class Space:
-    """State that the ranks of a communicator share; ``numbers`` are theirs in the scheduler."""
-
-    def __init__(self, numbers: Sequence[int]):
-        self.numbers = tuple(numbers)
-        self.meetings: dict[int, Meeting] = defaultdict(Meeting)
-        self.mail: dict[int, Box] = defaultdict(Box)  # to a rank
-        self.turns: dict[int, list[Turn]] = defaultdict(list)  # of a rank
-        self.is_revoked = False
-        self.shrinking: dict[int, Smaller] = defaultdict(Smaller)  # by the number of the call
-
-
-class Free:
-    """Costs of ranks whose time does not matter: all is there at once."""
-
-    def sends(self, source: int, target: int, n_bytes: int, then: Callable[[], None] | None = None) -> None:
-        """Charge the current rank for a message, or an access to memory of another rank.
-
-        It waits until that is there; with ``then``, which is called at that time, it goes on.
-        """
-        if then:
-            then()
-
-    def comes(
-        self, pattern: Pattern, nodes: Sequence[int], here: int, brought: Mapping[int, int], then: Callable[[], None]
-    ) -> None:
-        """Call ``then`` when all of a collective is in node ``here`` that one of its ranks reads.
-
-        ``nodes`` are those of the ranks; ``brought`` has the bytes of their parts by node.
-        """
-        then()
-
-    def collects(self, pattern: Pattern, nodes: Sequence[int], brought: Mapping[int, int]) -> None:
-        """Charge the current rank, at its end, for what it does in the same collective, and for the latencies."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job of virtual ranks.
-
-    Attributes
-    ----------
-    node_of : sequence of int
-        Node of each rank of the scheduler.
-    site : callable
-        Makes a rank's :class:`psframe.cluster.joining.Site`.
-    costs : Free
-        What messages and collectives cost, by numbers of ranks in the scheduler.
-    """
-
-    node_of: Sequence[int]
-    site: Callable[[Any], Any]
-    costs: Free = field(default_factory=Free)
 
 
 class Mail:

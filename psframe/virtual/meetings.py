@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psframe.virtual.mail import Mail, Meeting
+from psframe.virtual.mail import Mail
 from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
+from psframe.virtual.space import Meeting
 
 ALL = -1  # key of Meeting.waits
 

@@ -13,8 +13,9 @@ from psframe.cluster.node_channel import Link, Place
 from psframe.cluster.nodes import control_bytes
 from psframe.virtual.comm import VirtualComm
 from psframe.virtual.gates import VirtualRendezvous
-from psframe.virtual.mail import Job, Space
+from psframe.virtual.job import Job
 from psframe.virtual.scheduler import Scheduler
+from psframe.virtual.space import Space
 
 
 class VirtualLink(Link):

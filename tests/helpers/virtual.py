@@ -14,7 +14,7 @@ from psframe.record.clock import CLOCK
 from psframe.record.flight import RANK, RING
 from psframe.sync.elastic import Elastic
 from psframe.virtual import engines
-from psframe.virtual.mail import Job
+from psframe.virtual.job import Job
 from psframe.virtual.scheduler import Scheduler
 from psframe.virtual.site import site, world
 from tests.helpers.launcher import ROOT

@@ -14,9 +14,9 @@ from psframe.predict import machine
 from psframe.predict.exchange import Node
 from psframe.virtual import engines
 from psframe.virtual.costs import Costs, Premises
-from psframe.virtual.mail import Job
+from psframe.virtual.job import Job
 from psframe.virtual.site import world
-from psframe.virtual.training import shares
+from psframe.virtual.steps import shares
 
 N, N_NODES, WORDS = 8, 4, 1 << 20
 LINK, NODE = machine.link("10"), Node(machine.read("knl-7250-mcdram"), N // N_NODES)

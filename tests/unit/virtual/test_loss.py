@@ -1,5 +1,6 @@
 """A rank dies at any point of its training, and the others go on: whole runs, in any order of their ranks' steps."""
 
+import json
 from random import Random
 
 import pytest
@@ -30,7 +31,7 @@ WAYS = (
 
 
 def ends(folder, keys, n_nodes, seed, kills=None):
-    """Train; return the records, the points at which each rank has begun to train, and those at its end."""
+    """Train; return the records and the steps, the points at which each rank has begun, and those at its end."""
     begins = {}
 
     def begin(run):
@@ -44,7 +45,17 @@ def ends(folder, keys, n_nodes, seed, kills=None):
     (folder / "config.yaml").write_text(TINY)
     _, ranks = on_ranks(N, body, AtRandom(seed), n_nodes, kills)
     (run,) = (folder / "runs").iterdir()
-    return metrics.read(run), begins, [rank.n_points for rank in ranks.ranks]
+    steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    return (metrics.read(run), steps), begins, [rank.n_points for rank in ranks.ranks]
+
+
+def went_on_to_the_same_bits(ended, usual):
+    (records, steps), (usual_records, usual_steps) = ended, usual
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert records[-1]["params_sha256"] == usual_records[-1]["params_sha256"]
+    assert steps[-1]["step"] == usual_steps[-1]["step"]
+    places = [(step["epoch"], step["step"]) for step in steps]
+    assert places == sorted(set(places))
 
 
 @pytest.mark.parametrize("seed", range(examples(9)))
@@ -55,13 +66,16 @@ def test_others_go_on_whenever_a_rank_dies(tmp_path, keys, n_nodes, mortal, seed
     usual, begins, points = ends(tmp_path / "unharmed", keys, n_nodes, seed)
     victim = draw.choice(mortal)
     at = draw.randrange(begins[victim] + 1, points[victim] + 1)
-    records, _, _ = ends(tmp_path, keys, n_nodes, seed, {victim: at})
     print(f"rank {victim} dies at its point {at}")
+    (records, steps), _, _ = ends(tmp_path, keys, n_nodes, seed, {victim: at})
     assert [record["epoch"] for record in records] == [1, 2]
     lost = [loss["ranks"] for record in records for loss in record["lost"]]
     assert lost in ([], [[victim]])  # in none, if it has died after the last epoch
+    for record in records:
+        if not record["lost"] and "backup" not in keys:
+            assert sum(step["n_samples"] for step in steps if step["epoch"] == record["epoch"]) == 203
     if SAME_BITS in keys:
-        assert records[-1]["params_sha256"] == usual[-1]["params_sha256"]
+        went_on_to_the_same_bits((records, steps), usual)
 
 
 @pytest.mark.parametrize("seed", range(examples(12)))
@@ -72,7 +86,6 @@ def test_others_die_while_the_rest_goes_on(tmp_path, seed):
     usual, begins, points = ends(tmp_path / "unharmed", keys, n_nodes, seed)
     victims = draw.sample(range(N), draw.randrange(2, N))
     kills = {victim: draw.randrange(begins[victim] + 1, points[victim] + 1) for victim in victims}
-    records, _, _ = ends(tmp_path, keys, n_nodes, seed, kills)
     print(f"ranks die at their points: {kills}")
-    assert [record["epoch"] for record in records] == [1, 2]
-    assert records[-1]["params_sha256"] == usual[-1]["params_sha256"]
+    ended, _, _ = ends(tmp_path, keys, n_nodes, seed, kills)
+    went_on_to_the_same_bits(ended, usual)

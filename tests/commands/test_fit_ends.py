@@ -96,7 +96,8 @@ class Counts(psframe.Callback):
     def on_epoch_end(self, control, record):
         if control.epoch > 1:
             return
-        ranks = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
+        started = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
+        ranks = [p for p in started if "psframe.api.rank" in p.cmdline()]
         tell(n=len(ranks), pss=sum(rank.memory_full_info().pss for rank in ranks))
         self.counted.touch()
 

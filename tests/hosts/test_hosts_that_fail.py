@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests import hosts
-from tests.helpers import live, runs
+from tests.helpers import launcher, live, runs
 from tests.helpers.asked_why import first_cause, why
 from tests.helpers.launcher import ROOT
 
@@ -91,7 +91,7 @@ def test_host_that_is_lost_before_training_begins_ends_the_job(mpich, two, tmp_p
     path, script = runs.write(tmp_path / "hosts.yaml", 1000), tmp_path / "stops.py"
     script.write_text(STARTS)
     words = [script, "-", path, "--quiet", "sync={mode: allreduce, deadline_s: 2}"]
-    env = {**two.environment, "PSFRAME_START_S": "8"}
+    env = {**two.environment, "PSFRAME_START_S": "8", "PYTHONPATH": str(launcher.ROOT)}
     process = live.launch(two.on_first(two.mpi(mpich, (2, 2)).command(4, words)), **env)
     told = live.says(process, "psframe:")
     process.wait(60)

@@ -64,7 +64,7 @@ def ended(ranks, timeout_s=120):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("places", [((0, 0, 1),), ((0, 1, 0, 1),), ((0, 1, 0),)])
+@pytest.mark.parametrize("places", [(0, 0, 1), (0, 1, 0, 1), (0, 1, 0)])
 def test_hosts_end_in_the_bits_of_one(tmp_path, places):
     if hosts.missing():
         pytest.skip(hosts.missing())

@@ -12,6 +12,7 @@ from mpi4py import MPI
 from psframe.cluster import communicators
 from psframe.cluster.cluster import AgreedError
 from psframe.cluster.joining import join
+from psframe.record import log
 from psframe.train import command, epoch
 from psframe.train.assembly import assemble
 from psframe.train.callbacks.calls import Calls
@@ -39,6 +40,8 @@ def folder(world):
     path = world.bcast(tempfile.mkdtemp(prefix="psframe-test-") if world.rank == 0 else None)
     try:
         yield Path(path)
+        if not is_virtual(world):
+            log.begin(world.rank)  # writes nothing there any more
         world.Barrier()
     finally:
         if world.rank == 0:

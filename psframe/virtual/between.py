@@ -10,16 +10,21 @@ from psframe.virtual.scheduler import Rank, Scheduler
 
 
 class Message(NamedTuple):
-    """A message between two nodes. It begins ``delay_s`` after message ``after`` has arrived; -1: after the start."""
+    """A message between two nodes. It begins ``delay_s`` after message ``after`` has arrived; -1: after the start.
+
+    ``in_stream``: it begins when the last byte of ``after`` has left, which has the same nodes.
+    """
 
     after: int
     delay_s: float
     source: int
     target: int
     n_bytes: int
+    in_stream: bool = False
 
 
 Flow = tuple[int, int, int]  # source, target and bytes
+Stream = tuple[int, int] | None  # a message's ranks, from and to; None for collectives
 
 
 @dataclass(eq=False)
@@ -54,24 +59,26 @@ class Between:
         self.network, self.keeps = network, keeps
         self.messages: list[Message] = []
         self.arrived_s: list[float] = []
+        self._last: dict[Stream, int] = {}  # message of each stream
 
-    def begin(self, flows: Sequence[Flow], then: Callable[[], None]) -> None:
+    def begin(self, flows: Sequence[Flow], then: Callable[[], None], stream: Stream = None) -> None:
         """Begin messages at the current rank's time, directly behind a point; ``then`` is called when all are there."""
         rank, arrival = self.ranks.current, _Arrival(then, len(flows))
         waited_s = rank.at_s - (self.arrived_s[rank.since] if rank.since >= 0 else 0.0)
         for source, target, n_bytes in flows:
-            number = -1
+            number = len(self.messages) if self.keeps else -1
+            begins = self.network.begin((arrival, number), rank.at_s, source, target, n_bytes, stream)
             if self.keeps:
-                number = len(self.messages)
-                self.messages.append(Message(rank.since, waited_s, source, target, n_bytes))
+                waits = (rank.since, waited_s) if begins else (self._last[stream], 0.0)
+                self.messages.append(Message(*waits, source, target, n_bytes, not begins))
                 self.arrived_s.append(0.0)
-            self.network.begin((arrival, number), rank.at_s, source, target, n_bytes)
+                self._last[stream] = number
 
-    def carry(self, source: int, target: int, n_bytes: int) -> None:
+    def carry(self, source: int, target: int, n_bytes: int, stream: Stream) -> None:
         """Let the current rank wait until a message has arrived."""
         self.ranks.point()  # others begin theirs that are earlier
         me = self.ranks.current
-        self.begin([(source, target, n_bytes)], partial(self._go_on, me))
+        self.begin([(source, target, n_bytes)], partial(self._go_on, me), stream)
         self.ranks.pause()
 
     @property

@@ -101,9 +101,9 @@ class Costs(Free):
             me.at_s += self.node.copy_s(n_bytes, 1) + self.node.wait_s(source != target)
             return then() if then else None
         if then is None:
-            return self.between.carry(a, b, n_bytes)
+            return self.between.carry(a, b, n_bytes, (source, target))
         self.ranks.point()
-        return self.between.begin([(a, b, n_bytes)], then)
+        return self.between.begin([(a, b, n_bytes)], then, (source, target))
 
     def comes(
         self, pattern: Pattern, nodes: Sequence[int], here: int, brought: Mapping[int, int], then: Callable[[], None]

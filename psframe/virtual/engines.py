@@ -29,16 +29,22 @@ LACKS = (
 def own(messages: Sequence[Message], bytes_per_s: float, latency_s: float) -> list[float]:
     """Return when each message arrives, in seconds, by :class:`psframe.virtual.network.Network`."""
     network = Network(bytes_per_s, latency_s)
-    following = defaultdict[int, list[int]](list)
+    following, streams = defaultdict[int, list[int]](list), dict[int, list[int]]()
     for number, message in enumerate(messages):
-        following[message.after].append(number)
+        if message.in_stream:
+            streams[number] = streams[message.after]
+            streams[number].append(number)
+        else:
+            streams[number] = [number]
+            following[message.after].append(number)
     arrived_s = [0.0] * len(messages)
     starts = [(messages[number].delay_s, number) for number in following[-1]]
     heapq.heapify(starts)
     while starts or network.is_busy:
         if starts and starts[0][0] < network.next_s:
             at_s, number = heapq.heappop(starts)
-            network.begin(number, at_s, *messages[number][2:])
+            for of_stream in streams[number]:
+                network.begin(of_stream, at_s, *messages[of_stream][2:5], stream=number)
             continue
         number, at_s = network.finish()
         arrived_s[number] = at_s

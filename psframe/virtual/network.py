@@ -2,11 +2,13 @@
 
 Each node has a link that carries ``bytes_per_s`` each way. A message's rate is what the fuller of its two ways leaves
 it: none could have more without taking from one that has no more (Bertsekas and Gallager 1992, section 6.5; as a model
-of TCP: Velho et al. 2013). It arrives a latency after its last byte has left.
+of TCP: Velho et al. 2013). It arrives a latency after its last byte has left. Messages of a stream, as TCP has one from
+rank to rank, leave one behind the other.
 """
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -46,7 +48,7 @@ class _Pair:
     ways: tuple[_Way, _Way]
     rate: float = 0.0
     served: float = 0.0
-    marks: list[tuple[float, int, Any]] = field(default_factory=list)  # a heap: (mark, number, what)
+    marks: list[tuple[float, int, Any, Hashable]] = field(default_factory=list)  # a heap: (mark, number, what, stream)
 
     def ends_in(self) -> float:
         """Return the seconds until its next message ends."""
@@ -71,6 +73,7 @@ class Network:
         self.bytes_per_s, self.latency_s = bytes_per_s, latency_s
         self._now_s, self._n_begun = 0.0, 0
         self._pairs: dict[tuple[int, int], _Pair] = {}
+        self._streams: dict[Hashable, deque[tuple[Any, int]]] = {}  # that are busy: what is to be sent next
         self._out, self._in = defaultdict[int, _Way](_Way), defaultdict[int, _Way](_Way)
         self._left: list[tuple[float, int, Any]] = []  # a heap of those whose bytes have left: (arrives, number, what)
         self._leaving: tuple[float, tuple[int, int]] | None = None  # as _next returns, if that is known
@@ -86,23 +89,31 @@ class Network:
         arrives_s = self._left[0][0] if self._left else inf
         return min(arrives_s, self._next()[0] + self.latency_s) if self._pairs else arrives_s
 
-    def begin(self, what: Any, at_s: float, source: int, target: int, n_bytes: int) -> None:
-        """Begin a message between two nodes, at a time; :meth:`finish` will return ``what``."""
+    def begin(self, what: Any, at_s: float, source: int, target: int, n_bytes: int, stream: Hashable = None) -> bool:
+        """Begin a message between two nodes, at a time; :meth:`finish` will return ``what``.
+
+        Return False if it begins behind the one before of its stream, which has only these nodes.
+        """
         while self._pairs and self._next()[0] <= at_s:
             self._leave()
         self._pass(at_s)
-        self._n_begun += 1
-        if n_bytes == 0:
-            heapq.heappush(self._left, (at_s + self.latency_s, self._n_begun, what))
-            return
+        if stream in self._streams:
+            self._streams[stream].append((what, n_bytes))
+            return False
+        if stream is not None:
+            self._streams[stream] = deque()
         if (source, target) not in self._pairs:
             ways = self._out[source], self._in[target]
             self._pairs[source, target] = pair = _Pair(ways)
             for way in ways:
                 way.pairs[source, target] = pair
-        pair = self._pairs[source, target]
+        self._send(self._pairs[source, target], what, n_bytes, stream)
+        return True
+
+    def _send(self, pair: _Pair, what: Any, n_bytes: int, stream: Hashable) -> None:
+        self._n_begun += 1
         pair.count(1)
-        heapq.heappush(pair.marks, (pair.served + n_bytes, self._n_begun, what))
+        heapq.heappush(pair.marks, (pair.served + n_bytes, self._n_begun, what, stream))
         self._leaving = None
 
     def finish(self) -> tuple[Any, float]:
@@ -125,9 +136,13 @@ class Network:
         at_s, at = self._next()
         self._pass(at_s)
         pair = self._pairs[at]
-        pair.served, number, what = heapq.heappop(pair.marks)
+        pair.served, number, what, stream = heapq.heappop(pair.marks)
         heapq.heappush(self._left, (at_s + self.latency_s, number, what))
         pair.count(-1)
+        if following := self._streams.get(stream):
+            self._send(pair, *following.popleft(), stream)
+        else:
+            self._streams.pop(stream, None)
         if not pair.marks:
             for way in pair.ways:
                 del way.pairs[at]

@@ -87,6 +87,16 @@ def test_message_without_bytes_takes_the_latency():
     assert arrivals([(0.0, 0, 1, 1000), (0.25, 0, 1, 0)]) == [1.0 + LATENCY, 0.25 + LATENCY]
 
 
+def test_messages_of_a_stream_leave_one_behind_the_other():
+    network = Network(RATE, LATENCY)
+    begun = [network.begin(number, 0.0, 0, 1, n, stream="a") for number, n in enumerate((1000, 10))]
+    network.begin(2, 0.0, 0, 1, 1000)  # which shares the link with one at a time
+    assert begun == [True, False]
+    arrived_s = dict(network.finish() for _ in range(3))
+    assert arrived_s == pytest.approx({0: 2.0 + LATENCY, 2: 2.0 + LATENCY, 1: 2.01 + LATENCY})
+    assert not network.is_busy
+
+
 nodes = st.integers(0, 4)
 message = st.tuples(st.sampled_from([0.0, 0.0, 0.25, 1.0, 1.7]), nodes, nodes, st.integers(1, 3000)).filter(
     lambda each: each[1] != each[2]

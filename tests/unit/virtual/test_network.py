@@ -111,18 +111,18 @@ def test_shares_are_those_of_the_definition(begun):
 
 
 def exchange(seed):
-    """Return messages between a random number of nodes, of which most wait for an earlier one."""
-    draw = Random(seed)
+    """Return messages between a random number of nodes, of which most wait for an earlier one, or are in its stream."""
+    draw, followed, messages = Random(seed), set(), []
     n_nodes = draw.choice([2, 3, 4, 8, 16, 32, 64])
-    messages = [
-        Message(
-            draw.randrange(number) if number and draw.random() < 0.7 else -1,
-            draw.choice([0.0, draw.expovariate(1000)]),
-            *draw.sample(range(n_nodes), 2),
-            int(10 ** draw.uniform(0, 7)),
-        )
-        for number in range(draw.randrange(2, 300))
-    ]
+    for number in range(draw.randrange(2, 300)):
+        n_bytes, after = int(10 ** draw.uniform(0, 7)), draw.randrange(-1, number)
+        if after >= 0 and after not in followed and draw.random() < 0.3:
+            followed.add(after)
+            messages.append(Message(after, 0.0, *messages[after][2:4], n_bytes, in_stream=True))
+            continue
+        after = after if draw.random() < 0.7 else -1
+        delay_s = draw.choice([0.0, draw.expovariate(1000)])
+        messages.append(Message(after, delay_s, *draw.sample(range(n_nodes), 2), n_bytes))
     return messages
 
 

@@ -71,4 +71,5 @@ def arrivals(asked):
     return arrived_s
 
 
-print(json.dumps(arrivals(json.load(sys.stdin))))
+if __name__ == "__main__":
+    print(json.dumps(arrivals(json.load(sys.stdin))))

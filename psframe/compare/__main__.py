@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = cli.parse_intermixed_args(argv)
     points = list(grid.points(arguments))
     options.check(arguments, arguments.simulate)
-    train = ways.virtually(arguments, points) if arguments.simulate else ways.really(arguments)
+    train = ways.virtually(arguments) if arguments.simulate else ways.really(arguments)
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with folders.begun(out, arguments, points):
         try:

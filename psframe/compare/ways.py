@@ -1,8 +1,7 @@
 """Ways to train a point of a grid: under mpirun (:func:`really`), or on virtual ranks (:func:`virtually`)."""
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,23 +23,21 @@ def really(arguments: Namespace) -> Train:
     )
 
 
-def virtually(arguments: Namespace, points: Sequence[Point]) -> Train:
+def virtually(arguments: Namespace) -> Train:
     """Return what trains a point on virtual ranks; a repeated one has another seed."""
     import mpi4py
 
     mpi4py.rc.initialize = False  # virtual ranks need no MPI, only its names
     from psframe.virtual import apart, asked
 
-    request = asked.Simulations(arguments, list(dict.fromkeys(point.n_ranks for point in points)))
+    request = asked.Simulations(arguments, sweep.counts(arguments.ranks))
 
     def train(point: Point, repeat: int, folder: Path) -> tuple[list[dict[str, Any]], str]:
         overrides = [*arguments.set, *point.overrides, f"record.dir={folder}"]
         try:
-            simulation = request.simulation(point.config, overrides, point.n_ranks)
+            simulation = request.simulation(point.config, overrides, point.n_ranks, repeat)
         except UserError as error:
             return [], str(error)
-        premises = replace(simulation.premises, seed=arguments.seed + repeat)
-        simulation = replace(simulation, premises=premises)
         (answer,) = apart.apart([partial(asked.records, simulation)])
         return answer.get("records", []), answer.get("error", "")
 

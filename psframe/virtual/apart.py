@@ -14,19 +14,14 @@ from psframe.errors import sentence
 KILLED = "a simulation must come to its end, but its process has ended; if its memory was used up, give fewer ranks"
 
 
-def n_at_once() -> int:
-    """Return the number of calls that run beside each other."""
-    return len(os.sched_getaffinity(0))
-
-
 def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return the results of functions, plain values, each of a process of its own; ``{"error": ...}`` of a mistake.
 
     The sentence of a UserError is the mistake; other errors print their traceback. Ctrl-C ends all of them.
     """
-    results = list[dict[str, Any]]()
-    for first in range(0, len(bodies), n_at_once()):
-        begun = [_begun(body) for body in bodies[first : first + n_at_once()]]
+    n_cores, results = len(os.sched_getaffinity(0)), list[dict[str, Any]]()
+    for first in range(0, len(bodies), n_cores):
+        begun = [_begun(body) for body in bodies[first : first + n_cores]]
         try:
             results += [_answered(pipe) for _, pipe in begun]
         finally:

@@ -3,6 +3,7 @@
 import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -30,9 +31,9 @@ class Simulations:
     Parameters
     ----------
     arguments : Namespace
-        With those of :func:`psframe.virtual.options.add`, and ``mpirun``.
+        With those of :func:`psframe.virtual.options.add`, ``ranks`` and ``mpirun``.
     counts : sequence of int
-        Numbers of ranks.
+        The numbers that ``ranks`` lists.
 
     Raises
     ------
@@ -41,7 +42,7 @@ class Simulations:
     """
 
     def __init__(self, arguments: Namespace, counts: Sequence[int]):
-        self.arguments, self.counts = arguments, counts
+        self.arguments = arguments
         if not arguments.machine:
             raise UserError(f"--machine must name a profile, got none; give one of {', '.join(machine.names())}")
         self.machine = machine.read(arguments.machine)
@@ -58,8 +59,11 @@ class Simulations:
             _lose(arguments.lose, n)
         self._measured: dict[tuple[str, ...], command.Asked] = {}
 
-    def simulation(self, config: str, overrides: Sequence[str], n: int) -> Simulation:
-        """Return the simulation of a config on ``n`` ranks; its step is timed here, unless its seconds are given."""
+    def simulation(self, config: str, overrides: Sequence[str], n: int, repeat: int = 0) -> Simulation:
+        """Return the simulation of a config on ``n`` ranks; its step is timed here, unless its seconds are given.
+
+        Each ``repeat`` has another seed.
+        """
         arguments, cores = self.arguments, self.machine.cores.value
         nodes = arguments.nodes or -(-n // int(cores))
         here = -(-n // nodes)
@@ -71,7 +75,7 @@ class Simulations:
             deviation = found.job.work.deviation
         node_of = [rank * nodes // n for rank in range(n)]
         dies_s, node = _lose(arguments.lose, n), Node(self.machine, here)
-        premises = Premises(node_of, compute_s, deviation, node, self.link, arguments.seed, dies_s)
+        premises = Premises(node_of, compute_s, deviation, node, self.link, arguments.seed + repeat, dies_s)
         of_faults = [*_slow(arguments.slow, n), *(["fault.on_worker_loss=continue"] if dies_s else [])]
         return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
 
@@ -83,7 +87,6 @@ class Simulations:
             unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
             asked = {**vars(self.arguments), **unasked, "config": config}
             asked["overrides"] = [*of_step, "sync={mode: allreduce}"]  # a step is the same in all modes
-            asked["ranks"] = ",".join(map(str, self.counts))
             self._measured[key] = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
         return self._measured[key]
 
@@ -119,16 +122,21 @@ def _given(step_s: float) -> Callable[[int, int], float]:
     return lambda samples, batch: step_s * samples / batch
 
 
+def _pair(text: str, n: int) -> tuple[int, float]:
+    """Return what ``RANK:NUMBER`` names, one of ``n`` ranks and a number above 0; (-1, 0) of anything else."""
+    rank, _, number = text.partition(":")
+    with suppress(ValueError):
+        if 0 <= int(rank) < n and 0 < float(number) < inf:
+            return int(rank), float(number)
+    return -1, 0.0
+
+
 def _slow(text: str | None, n: int) -> list[str]:
     """Return the config's keys of a slow rank."""
     if text is None:
         return []
-    rank, _, steps = text.partition(":")
-    try:
-        number, factor = int(rank), float(steps)
-    except ValueError:
-        number, factor = -1, 0.0
-    if not 0 <= number < n or not 0 < factor < inf:
+    number, factor = _pair(text, n)
+    if not factor:
         raise UserError(
             f"--slow must name one of {n} rank(s) and the step times that it loses, got {text!r}; give {n - 1}:4.0, say"
         )
@@ -139,12 +147,8 @@ def _lose(text: str | None, n: int) -> dict[int, float]:
     """Return when ranks die, by rank."""
     found: dict[int, float] = {}
     for one in text.split(",") if text else ():
-        rank, _, seconds = one.partition(":")
-        try:
-            number, at_s = int(rank), float(seconds)
-        except ValueError:
-            number, at_s = -1, 0.0
-        if not 0 <= number < n or not 0 < at_s < inf or number in found:
+        number, at_s = _pair(one, n)
+        if not at_s or number in found:
             raise UserError(
                 f"--lose must name ranks of {n}, each once, and the seconds after which it dies, got {one!r}; give "
                 f"{n - 1}:2.5, say"

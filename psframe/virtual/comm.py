@@ -32,8 +32,8 @@ class VirtualComm(Meetings):
     Attributes
     ----------
     rank, size : int
-    nodes : tuple of int
-        Node of each rank.
+    nodes, sizes
+        As of Space.
     numbers : tuple of int
         Numbers of its ranks in the scheduler.
     """
@@ -57,7 +57,7 @@ class VirtualComm(Meetings):
             spaces = {}
             for wanted in {c for c, _ in every if c != MPI.UNDEFINED}:
                 order = sorted((k, rank) for rank, (c, k) in enumerate(every) if c == wanted)
-                spaces[wanted] = Space([self.numbers[rank] for _, rank in order])
+                spaces[wanted] = Space([self.numbers[rank] for _, rank in order], self.job.node_of)
             return spaces
 
         space = self._together((color, key), made).get(color)
@@ -78,7 +78,8 @@ class VirtualComm(Meetings):
         def is_formed() -> bool:
             dead = self.ranks.dead(self.numbers)
             if not smaller.space and len(smaller.present.union(dead)) == self.size:
-                smaller.space = Space([self.numbers[rank] for rank in sorted(smaller.present.difference(dead))])
+                left = sorted(smaller.present.difference(dead))
+                smaller.space = Space([self.numbers[rank] for rank in left], self.job.node_of)
             return bool(smaller.space) or self.ranks.misses(key)
 
         self.ranks.until(is_formed)

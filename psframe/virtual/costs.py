@@ -17,7 +17,7 @@ from psframe.virtual.between import Between
 from psframe.virtual.job import Free
 from psframe.virtual.network import Network
 from psframe.virtual.orders import ByTime
-from psframe.virtual.patterns import Pattern, flows, inside_s
+from psframe.virtual.patterns import ByNode, Pattern, flows, inside_s
 from psframe.virtual.scheduler import Rank, Scheduler
 
 
@@ -106,22 +106,27 @@ class Costs(Free):
         return self.between.begin([(a, b, n_bytes)], then, (source, target))
 
     def comes(
-        self, pattern: Pattern, nodes: Sequence[int], here: int, brought: Mapping[int, int], then: Callable[[], None]
+        self,
+        pattern: Pattern,
+        sizes: ByNode,
+        here: int,
+        brought: ByNode,
+        then: Callable[[], None],
     ) -> None:
-        coming = flows(pattern, nodes, here, brought) if self._is_metered else []
+        coming = flows(pattern, sizes, here, brought) if self._is_metered else []
         if coming:
             self.between.begin(coming, then)
         else:
             then()
 
-    def collects(self, pattern: Pattern, nodes: Sequence[int], brought: Mapping[int, int]) -> None:
+    def collects(self, pattern: Pattern, sizes: ByNode, brought: ByNode) -> None:
         if not self._is_metered:
             return
-        me, n_nodes = self.ranks.current, len(set(nodes))
-        latencies = log2(n_nodes) if pattern is not Pattern.NOTHING else 0.0
+        me = self.ranks.current
+        latencies = log2(len(sizes)) if pattern is not Pattern.NOTHING else 0.0
         me.at_s += self.node.call_s + latencies * self.latency_s
-        if len(nodes) > n_nodes:
-            me.at_s += inside_s(pattern, self.node, nodes, self.premises.node_of[me.number], brought)
+        if sum(sizes.values()) > len(sizes):
+            me.at_s += inside_s(pattern, self.node, sizes, self.premises.node_of[me.number], brought)
 
     @property
     def _is_metered(self) -> bool:

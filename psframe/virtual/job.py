@@ -1,10 +1,10 @@
 """Job of virtual ranks (:class:`Job`): the nodes, and what messages and collectives cost (:class:`Free`: nothing)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psframe.virtual.patterns import Pattern
+from psframe.virtual.patterns import ByNode, Pattern
 
 
 class Free:
@@ -19,15 +19,20 @@ class Free:
             then()
 
     def comes(
-        self, pattern: Pattern, nodes: Sequence[int], here: int, brought: Mapping[int, int], then: Callable[[], None]
+        self,
+        pattern: Pattern,
+        sizes: ByNode,
+        here: int,
+        brought: ByNode,
+        then: Callable[[], None],
     ) -> None:
         """Call ``then`` when all of a collective is in node ``here`` that one of its ranks reads.
 
-        ``nodes`` are those of the ranks; ``brought`` has the bytes of their parts by node.
+        ``sizes`` and ``brought`` are as in :func:`psframe.virtual.patterns.flows`.
         """
         then()
 
-    def collects(self, pattern: Pattern, nodes: Sequence[int], brought: Mapping[int, int]) -> None:
+    def collects(self, pattern: Pattern, sizes: ByNode, brought: ByNode) -> None:
         """Charge the current rank, at its end, for what it does in the same collective, and for the latencies."""
 
 

@@ -22,8 +22,8 @@ class Mail:
 
     def __init__(self, ranks: Scheduler, space: Space, rank: int, job: Job):
         self.ranks, self._space, self.rank, self.job = ranks, space, rank, job
-        self.numbers, self.size = space.numbers, len(space.numbers)
-        self.nodes = tuple(job.node_of[number] for number in self.numbers)
+        self.numbers, self.nodes, self.sizes = space.numbers, space.nodes, space.sizes
+        self.size = len(self.numbers)
 
     def require(self, numbers: Sequence[int]) -> bool:
         """Return False; raises PeerLost if one of these ranks was killed, or the communicator was revoked."""

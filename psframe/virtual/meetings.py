@@ -38,8 +38,8 @@ class Part:
             come()
 
     def _come(self) -> None:
-        comm = self.comm
-        comm.job.costs.comes(self.pattern, comm.nodes, comm.nodes[comm.rank], self.meeting.brought, self._arrive)
+        comm, here = self.comm, self.comm.nodes[self.comm.rank]
+        comm.job.costs.comes(self.pattern, comm.sizes, here, self.meeting.brought, self._arrive)
 
     def _arrive(self) -> None:
         self.is_there = True
@@ -65,7 +65,7 @@ class Part:
 
     def leave(self) -> None:
         comm = self.comm
-        comm.job.costs.collects(self.pattern, comm.nodes, self.meeting.brought)
+        comm.job.costs.collects(self.pattern, comm.sizes, self.meeting.brought)
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)

@@ -76,7 +76,7 @@ def site(world: VirtualComm) -> Site:
 
 def world(ranks: Scheduler, job: Job) -> list[VirtualComm]:
     """Return the communicator of all ranks of a scheduler, as seen from each."""
-    space = Space(range(len(ranks.ranks)))
+    space = Space(range(len(ranks.ranks)), job.node_of)
     return [VirtualComm(ranks, space, rank, job) for rank in space.numbers]
 
 

@@ -70,10 +70,27 @@ class Smaller:
 
 
 class Space:
-    """State that the ranks of a communicator share; ``numbers`` are theirs in the scheduler."""
+    """State that the ranks of a communicator share.
 
-    def __init__(self, numbers: Sequence[int]):
+    Parameters
+    ----------
+    numbers : sequence of int
+        Theirs in the scheduler.
+    node_of : sequence of int
+        Node of each rank of the scheduler.
+
+    Attributes
+    ----------
+    nodes : tuple of int
+        Node of each of its ranks.
+    sizes : dict of int to int
+        Number of these on each node that has any, in the order of the nodes.
+    """
+
+    def __init__(self, numbers: Sequence[int], node_of: Sequence[int]):
         self.numbers = tuple(numbers)
+        self.nodes = tuple(node_of[number] for number in numbers)
+        self.sizes = dict(sorted(Counter(self.nodes).items()))
         self.meetings: dict[int, Meeting] = defaultdict(Meeting)
         self.mail: dict[int, Box] = defaultdict(Box)  # to a rank
         self.turns: dict[int, list[Turn]] = defaultdict(list)  # of a rank

@@ -1,8 +1,8 @@
 """Command ``psframe compare CONFIG ... --grid KEY=VALUE,VALUE --ranks N,N`` (:func:`main`): a comparison of runs.
 
-Every point of the grid is a run under mpirun, as a user would start it, one at a time, or one on virtual ranks, and a
-row of one table. Repeated runs take turns, so that changes on the machine affect all alike. With the same grid and
-``--out`` the command resumes an interrupted comparison.
+Every point of the grid is a run, and a row of one table: under mpirun, as a user would start it, one at a time, or on
+virtual ranks, as many at a time as there are cores. Repeated runs take turns, so that changes on the machine affect all
+alike. With the same grid and ``--out`` the command resumes an interrupted comparison.
 """
 
 import sys
@@ -18,7 +18,7 @@ from psframe.cluster.process import guarded
 from psframe.compare import folder as folders
 from psframe.compare import grid, tables, ways
 from psframe.compare.grid import Point
-from psframe.compare.ways import Train
+from psframe.compare.ways import Asked, Way
 from psframe.record import summary
 from psframe.record.left import Left
 from psframe.record.view import say
@@ -54,11 +54,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = cli.parse_intermixed_args(argv)
     points = list(grid.points(arguments))
     options.check(arguments, arguments.simulate)
-    train = ways.virtually(arguments) if arguments.simulate else ways.really(arguments)
+    way = ways.virtually(arguments) if arguments.simulate else ways.really(arguments)
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with folders.begun(out, arguments, points):
         try:
-            return _compare(arguments, points, train, out)
+            return _compare(arguments, points, way, out)
         except KeyboardInterrupt:
             print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
             raise
@@ -66,27 +66,33 @@ def main(argv: Sequence[str]) -> int:
             raise no_folder(error.filename or out, error) from None
 
 
-def _compare(arguments: Namespace, points: Sequence[Point], train: Train, out: Path) -> int:
+def _compare(arguments: Namespace, points: Sequence[Point], way: Way, out: Path) -> int:
     curves: dict[Point, list[list[dict[str, Any]]]] = {point: [] for point in points}
     failed: dict[Point, list[str]] = {}
-    runs = [(number, point) for number, point in enumerate([*points] * arguments.repeat, start=1)]
+    runs = [
+        Asked(point, repeat, out / "runs" / f"{repeat * len(points) + number:03d}")
+        for repeat in range(arguments.repeat)
+        for number, point in enumerate(points, start=1)
+    ]
     left = Left(len(runs))
-    for number, point in runs:
-        folder = out / "runs" / f"{number:03d}"
-        records, complaint = folders.finished(folder), ""
-        again = " (done before)" if records else ""
-        say(f"[{number}/{len(runs)}] {point.named}{again}{left.described()}")
-        if not records:
-            records, complaint = train(point, (number - 1) // len(points), folder)
-        left.passed(bool(again))
-        if complaint:
-            failed.setdefault(point, []).append(complaint)
-            say(f"  failed: {complaint}")
-        else:
-            curves[point].append(records)
-            say(f"  {summary.told(summary.row(records, 1.0))}")
-        # after every run, so that an interrupted comparison has tables, too
-        tables.write(arguments, curves, failed, out, number == len(runs))
+    for first in range(0, len(runs), way.at_once):
+        group = runs[first : first + way.at_once]
+        before = [folders.finished(run.folder) for run in group]
+        for number, (run, records) in enumerate(zip(group, before, strict=True), start=first + 1):
+            again = " (done before)" if records else ""
+            say(f"[{number}/{len(runs)}] {run.point.named}{again}{left.described()}")
+        answers = iter(way.train([run for run, records in zip(group, before, strict=True) if not records]))
+        for run, records in zip(group, before, strict=True):
+            found, complaint = (records, "") if records else next(answers)
+            left.passed(bool(records))
+            if complaint:
+                failed.setdefault(run.point, []).append(complaint)
+                say(f"  failed: {complaint}")
+            else:
+                curves[run.point].append(found)
+                say(f"  {summary.told(summary.row(found, 1.0))}")
+        # each time, so that an interrupted comparison has tables, too
+        tables.write(arguments, curves, failed, out, group[-1] is runs[-1])
     left.close()
     return 1 if failed else 0
 

@@ -1,7 +1,8 @@
 """Ways to train a point of a grid: under mpirun (:func:`really`), or on virtual ranks (:func:`virtually`)."""
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,44 @@ from psframe.cluster import mpirun
 from psframe.compare.grid import Point
 from psframe.errors import UserError
 
-#: returns the records of a point's run, of a repeat from 0, in a new folder; and the complaint if it failed
-Train = Callable[[Point, int, Path], tuple[list[dict[str, Any]], str]]
+Found = tuple[list[dict[str, Any]], str]  # the records of a run, and the complaint if it failed
 
 
-def really(arguments: Namespace) -> Train:
-    """Return what trains a point under mpirun."""
+@dataclass(frozen=True)
+class Asked:
+    """A run: a point of the grid, of a repeat from 0, in a new folder."""
+
+    point: Point
+    repeat: int
+    folder: Path
+
+    def overrides(self, arguments: Namespace) -> list[str]:
+        return [*arguments.set, *self.point.overrides]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train: ``train`` is given up to ``at_once`` runs."""
+
+    train: Callable[[Sequence[Asked]], list[Found]]
+    at_once: int = 1
+
+
+def really(arguments: Namespace) -> Way:
+    """Return the way under mpirun: one run at a time, which has the machine to itself."""
     start = mpirun.launcher(arguments.mpirun)
-    return lambda point, _, folder: sweep.train(
-        start, point.n_ranks, point.config, [*arguments.set, *point.overrides], folder
-    )
+
+    def train(runs: Sequence[Asked]) -> list[Found]:
+        return [
+            sweep.train(start, run.point.n_ranks, run.point.config, run.overrides(arguments), run.folder)
+            for run in runs
+        ]
+
+    return Way(train)
 
 
-def virtually(arguments: Namespace) -> Train:
-    """Return what trains a point on virtual ranks; a repeated one has another seed."""
+def virtually(arguments: Namespace) -> Way:
+    """Return the way on virtual ranks: as many runs at a time as there are cores. A repeated one has another seed."""
     import mpi4py
 
     mpi4py.rc.initialize = False  # virtual ranks need no MPI, only its names
@@ -32,13 +57,20 @@ def virtually(arguments: Namespace) -> Train:
 
     request = asked.Simulations(arguments, sweep.counts(arguments.ranks))
 
-    def train(point: Point, repeat: int, folder: Path) -> tuple[list[dict[str, Any]], str]:
-        overrides = [*arguments.set, *point.overrides, f"record.dir={folder}"]
+    def simulation(run: Asked) -> asked.Simulation | UserError:
+        overrides = [*run.overrides(arguments), f"record.dir={run.folder}"]
         try:
-            simulation = request.simulation(point.config, overrides, point.n_ranks, repeat)
+            return request.simulation(run.point.config, overrides, run.point.n_ranks, run.repeat)
         except UserError as error:
-            return [], str(error)
-        (answer,) = apart.apart([partial(asked.records, simulation)])
-        return answer.get("records", []), answer.get("error", "")
+            return error
 
-    return train
+    def train(runs: Sequence[Asked]) -> list[Found]:
+        simulations = [simulation(run) for run in runs]
+        bodies = [partial(asked.records, one) for one in simulations if not isinstance(one, UserError)]
+        answers = iter(apart.apart(bodies))
+        found: list[dict[str, Any]] = [
+            {"error": str(one)} if isinstance(one, UserError) else next(answers) for one in simulations
+        ]
+        return [(answer.get("records", []), answer.get("error", "")) for answer in found]
+
+    return Way(train, apart.n_cores())

@@ -19,9 +19,9 @@ def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]
 
     The sentence of a UserError is the mistake; other errors print their traceback. Ctrl-C ends all of them.
     """
-    n_cores, results = len(os.sched_getaffinity(0)), list[dict[str, Any]]()
-    for first in range(0, len(bodies), n_cores):
-        begun = [_begun(body) for body in bodies[first : first + n_cores]]
+    results = list[dict[str, Any]]()
+    for first in range(0, len(bodies), n_cores()):
+        begun = [_begun(body) for body in bodies[first : first + n_cores()]]
         try:
             results += [_answered(pipe) for _, pipe in begun]
         finally:
@@ -30,6 +30,11 @@ def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]
                     os.kill(pid, signal.SIGKILL)  # those that are not done, on Ctrl-C
                 os.waitpid(pid, 0)
     return results
+
+
+def n_cores() -> int:
+    """Return the cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
 
 
 def _answered(pipe: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void* address, size_t length)
     int c_madvise "madvise"(void* address, size_t length, int advice)
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MAP_HUGETLB
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB
     void* MAP_FAILED
 
 cdef extern from "<sys/syscall.h>" nogil:
@@ -116,6 +116,12 @@ def mbind(unsigned char[::1] memory, str mode, nodes):
 def madvise(unsigned char[::1] memory, int advice):
     """Advise the kernel on the use of a mapping's pages, uint8 (n,) (madvise(2))."""
     if c_madvise(&memory[0], memory.shape[0], advice):
+        raise OSError(errno, os.strerror(errno))
+
+
+def map_private(unsigned char[::1] memory, int fd):
+    """Let full pages of a mapping, uint8 (n,), be those of an open file, each until it is written (mmap(2))."""
+    if mmap(&memory[0], memory.shape[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED:
         raise OSError(errno, os.strerror(errno))
 
 

@@ -1,6 +1,6 @@
 """Training of a plan on the ranks of a job (:func:`train`), from the construction of its parts to its end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -68,11 +68,20 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     return run, by_stop
 
 
-def ready(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = ()) -> Run:
-    """Return a plan's run, ready to train, whose callbacks have begun. All ranks must call; see :func:`train`."""
+def ready(
+    cluster: Cluster,
+    plan: Plan,
+    quiet: bool,
+    callbacks: Sequence[Any] = (),
+    built: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Return a plan's run, ready to train, whose callbacks have begun. All ranks must call; see :func:`train`.
+
+    ``built`` is given each rank's run before it computes.
+    """
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
-    run = assemble.run(cluster, plan, quiet, calls)
+    run = assemble.run(cluster, plan, quiet, calls, built)
     LIBRARIES.tell(cluster.gather(LIBRARIES.take()) or [])
     training_begins()
     apply_requests(run, cluster.run_on_root(lambda: begin(run, run.progress.epoch, run.sampler.n_steps)))

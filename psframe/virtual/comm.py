@@ -15,7 +15,7 @@ from psframe.virtual.meetings import Meetings
 from psframe.virtual.patterns import Pattern
 from psframe.virtual.request import VirtualRequest
 from psframe.virtual.space import Space
-from psframe.virtual.window import VirtualWindow
+from psframe.virtual.window import Memories, VirtualWindow
 
 
 class VirtualComm(Meetings):
@@ -91,7 +91,7 @@ class VirtualComm(Meetings):
         return self._together(None, lambda every: make())
 
     def window(self, memory: np.ndarray) -> VirtualWindow:
-        return VirtualWindow(self, self.shared(dict), memory)
+        return VirtualWindow(self, self.shared(Memories), memory)
 
     # collectives of objects
 

@@ -1,27 +1,27 @@
 """Steps of virtual ranks (:class:`TakingTime`): gradients are computed for real, and take a machine's seconds."""
 
-import mmap
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from psframe import compiled
 from psframe.memory.tensor_names import role_of
 from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
 from psframe.nn.operations import of_forward
+from psframe.sync.server_mode import ServerMode
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs
+from psframe.virtual.pages import Copies, forget
 
 
 class TakingTime:
     """Computes a run's gradients for real, and lets the seconds go by that this takes on the machine.
 
     A worker of a server has parameters of its own, which nobody changes, so it computes when the seconds are over: of a
-    thousand such workers, those that compute or wait to be served have gradients. Other ranks compute first, and tell
-    the hook of backward when its layers are due. Behind a computation no rank keeps activations. An evaluation takes no
-    time.
+    thousand such workers, those that compute or wait to post have gradients, and the server's memory those that it has
+    not served yet. Other ranks compute first, and tell the hook of backward when its layers are due. Behind a
+    computation no rank keeps activations. An evaluation takes no time.
     """
 
     def __init__(self, costs: Costs, rank: int, run: Run):
@@ -30,19 +30,25 @@ class TakingTime:
         run.work.gradients, run.work.evaluate = self.gradients, self.evaluate  # type: ignore
         traits = run.sync.traits
         self.is_last = traits.server is not None and traits.store is not None
+        self._step, self._ack = run.sync.step, None
+        if self.is_last:
+            run.sync.step = self.step  # type: ignore
+        if isinstance(run.sync, ServerMode) and run.team.worker is None:
+            self._ack, self.inbox = run.sync.mailbox.ack, run.sync.mailbox.inbox
+            run.sync.mailbox.ack = self.ack  # type: ignore
         self.shares = shares(run.network)
-        self.blocks = [(role_of(place), memory) for place, memory in run.blocks if len(memory)]
+        self.blocks = run.blocks
 
     def gradients(
         self, samples: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
     ) -> float:
         seconds, reached = self.costs.step_s(self.rank, len(samples), self.batch), list[slice]()
         if self.is_last:
-            self._forget("gradients")
-            self.costs.ranks.sleep(seconds)
+            _forget(self.blocks, "gradients")
+            self.costs.compute(seconds)
         noting = LayerHook(hook.layers, reached.append) if hook else None
         loading_s = self._gradients(samples, n_samples, epoch, losses, noting)
-        self._forget("activations")
+        _forget(self.blocks, "activations")
         passed = 1.0 if self.is_last else 0.0
         for segment in reached:
             passed = self._pass(seconds, passed, self.shares.get(segment.start, 1.0))
@@ -53,22 +59,49 @@ class TakingTime:
     def _pass(self, seconds: float, begin: float, end: float) -> float:
         """Let a step's seconds go by from one share of it to another, and return that; nothing, if it is earlier."""
         if end > begin:
-            self.costs.ranks.sleep(seconds * (end - begin))
+            self.costs.compute(seconds * (end - begin))
         return max(begin, end)
+
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        is_exchanged = self._step(n_samples, lr, step)
+        _forget(self.blocks, "gradients")
+        return is_exchanged
+
+    def ack(self, worker: int, word: int = 0) -> None:
+        for post in self.inbox[worker]:
+            forget(post)
+        self._ack(worker, word)  # type: ignore
 
     def evaluate(self, *given: Any, **named: Any) -> np.ndarray:
         if self.is_last:
-            self._forget("gradients")
+            _forget(self.blocks, "gradients")
         tested = self._evaluate(*given, **named)
-        self._forget("activations")
+        _forget(self.blocks, "activations")
         return tested
 
-    def _forget(self, role: str) -> None:
-        """Give back the pages of a role of which the next step reads nothing before it writes it."""
-        for of, memory in self.blocks:
-            if of == role:
-                with suppress(OSError):  # of huge pages that are reserved, which older kernels keep
-                    compiled.numa.madvise(memory, mmap.MADV_DONTNEED)
+
+def spare(data: Copies, run: Run) -> None:
+    """Let nodes share the pages of their data, which are the same, and ranks keep nothing of their first computation.
+
+    That compiles kernels. A thousand ranks do it at the same time.
+    """
+    warm = run.work.warm
+
+    def warmed() -> None:
+        warm()
+        _forget(run.blocks, "gradients", "activations")
+
+    run.work.warm = warmed  # type: ignore
+    for place, memory in run.blocks:
+        if role_of(place) == "data":
+            data.copy(memory, memory)
+
+
+def _forget(blocks: Sequence[tuple[str, np.ndarray]], *roles: str) -> None:
+    """Give back the pages of roles of which the next computation reads nothing before it writes it."""
+    for place, memory in blocks:
+        if role_of(place) in roles:
+            forget(memory)
 
 
 def shares(network: Network) -> dict[int, float]:

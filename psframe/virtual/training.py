@@ -19,8 +19,9 @@ from psframe.train.plan import plan as planning
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.job import Job
+from psframe.virtual.pages import Copies
 from psframe.virtual.site import site, world
-from psframe.virtual.steps import TakingTime
+from psframe.virtual.steps import TakingTime, spare
 
 #: keys of a config that hold for real ranks only: threads that watch them, samples of their resources, spares
 REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1", "elastic.ranks=null")
@@ -56,15 +57,16 @@ def simulated(asked: Simulation, costs: Costs) -> Run:
     """
     ranks = costs.ranks
     every = world(ranks, Job(asked.premises.node_of, site, costs))
+    built = partial(spare, Copies())
     with CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
         try:
-            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank]))
+            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], built))
         except PeerLost as lost:
             raise UserError(f"{lost}; let other ranks die, or at another time, or take another sync.mode") from None
     return next(run for run in runs if run and run.cluster.rank == 0)
 
 
-def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
+def _on_rank(asked: Simulation, costs: Costs, comm: Any, built: Callable[[Run], None]) -> Run:
     cluster = join(comm)
     number = costs.ranks.current.number
 
@@ -77,11 +79,15 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
         busy = min(node.ranks, int(node.machine.cores.value))
         costs.meter(number, traffics(run), node.ranks if in_step else busy if works else 1)
 
-    return trained(cluster, asked.config, asked.overrides, prepared)
+    return trained(cluster, asked.config, asked.overrides, prepared, built)
 
 
 def trained(
-    cluster: Cluster, config: str, overrides: Sequence[str], prepare: Callable[[Run], None] = lambda run: None
+    cluster: Cluster,
+    config: str,
+    overrides: Sequence[str],
+    prepare: Callable[[Run], None] = lambda run: None,
+    built: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Train a config to its end, also without ranks that die, and by way of checkpoints that it goes back to.
 
@@ -91,6 +97,8 @@ def trained(
     ----------
     prepare : callable
         Is given the run before it trains, and each time that it goes on in another way.
+    built : callable
+        Is given the run before it computes at all.
 
     Raises
     ------
@@ -99,7 +107,7 @@ def trained(
     """
     plan = planning.make(cluster, config, [*overrides, *REAL_ONLY])
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
-    run = session.ready(cluster, plan, quiet=True)
+    run = session.ready(cluster, plan, quiet=True, built=built)
     succession = session.successive(run, plan, pool, quiet=True, is_open=True)
 
     def train(run: Run) -> None:

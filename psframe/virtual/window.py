@@ -1,11 +1,22 @@
 """Window of virtual ranks (:class:`VirtualWindow`): what psframe calls of ``MPI.Win``, over memory of one process."""
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from psframe.virtual.pages import Copies
+
 REQUEST = 64  # bytes that ask another node for some of its memory
+
+
+class Memories:
+    """Memory of each rank of a communicator, flat, and its copies."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, np.ndarray] = {}
+        self.copies: dict[int, Copies] = defaultdict(Copies)
 
 
 class VirtualWindow:
@@ -14,15 +25,15 @@ class VirtualWindow:
     Parameters
     ----------
     comm : VirtualComm
-    memories : dict of int to ndarray
-        By rank; the same object on all ranks.
+    memories : Memories
+        The same object on all ranks.
     memory : ndarray
         This rank's.
     """
 
-    def __init__(self, comm: Any, memories: dict[int, np.ndarray], memory: np.ndarray):
+    def __init__(self, comm: Any, memories: Memories, memory: np.ndarray):
         self._comm, self._ranks, self._memories = comm, comm.ranks, memories
-        memories[comm.rank] = memory.reshape(-1)
+        memories.of[comm.rank] = memory.reshape(-1)
 
     def Lock_all(self) -> None: ...
     def Unlock_all(self) -> None: ...
@@ -38,7 +49,8 @@ class VirtualWindow:
             self._ranks.wake()
 
     def Get(self, out: np.ndarray, target: int, place: int = 0) -> None:
-        out[:] = self._fetched(target, out.nbytes)[place : place + len(out)]
+        memory = self._fetched(target, out.nbytes)
+        self._memories.copies[target].copy(memory[place : place + len(out)], out)
 
     def Put(self, values: np.ndarray, target: int, place: int = 0) -> None:
         self._accessed(target, values.nbytes)[place : place + len(values)] = values
@@ -59,7 +71,7 @@ class VirtualWindow:
     def _accessed(self, target: int, n_bytes: int) -> np.ndarray:
         self._ranks.point()
         self._comm.charge(self._comm.rank, target, n_bytes)
-        return self._memories[target]
+        return self._memories.of[target]
 
     def _fetched(self, target: int, n_bytes: int) -> np.ndarray:
         """Return a rank's memory, from which bytes come back."""
@@ -68,4 +80,4 @@ class VirtualWindow:
         if comm.nodes[target] != comm.nodes[comm.rank]:
             comm.charge(comm.rank, target, REQUEST)
         comm.charge(target, comm.rank, n_bytes)
-        return self._memories[target]
+        return self._memories.of[target]

@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from psframe.collectives.null import Null
 from psframe.config import registry
 from psframe.config.schema import Fault
 from psframe.errors import UserError
-from psframe.memory.allocator import Allocator
+from psframe.memory.allocator import Allocator, untouched
 from psframe.memory.arena import Keeping
 from psframe.nn import operations
 from psframe.nn.network import Network
@@ -59,10 +60,12 @@ NOTHING_MOVES = (
 THREAD_FLOPS = 4e8  # of a step, per thread: below this, waking a thread costs more than it saves
 
 
-def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
+def run(
+    cluster: Cluster, plan: Plan, quiet: bool, calls: Calls, built: Callable[[Run], None] = lambda run: None
+) -> Run:
     """Open the run directory, read the data, and return a run that is ready to train. All ranks must call.
 
-    ``calls`` are rank 0's callbacks.
+    ``calls`` are rank 0's callbacks. ``built`` is given the run before it computes.
 
     Raises
     ------
@@ -72,13 +75,15 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     limit_blas(plan)
     layout = consistency.same_network(cluster, plan.network).whole
     cluster.run_on_root(lambda: plan.check_tensors(layout))
-    gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
+    if "torch" in sys.modules:
+        gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
     cluster.run_on_root(lambda: opened.append(open_run(plan.resolved, layout)))
     run_dir = opened[0] if opened else None
     try:
         trace = Trace(plan.config.record.traced_turns)
         new_run = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
+        built(new_run)
         data = cluster.run_on_root(lambda: _note_data(plan.facts, new_run, run_dir))
         new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
         collective = plan.resolved["collective"]["name"]
@@ -187,9 +192,9 @@ def planned(cluster: Cluster, plan: Plan) -> Sizes:
 
 def _untouched(facts: Facts) -> LoadedData:
     try:
-        memory = np.zeros(facts.n_bytes, np.uint8)  # pages that are never touched are never resident
+        memory = np.ndarray(facts.n_bytes, np.uint8, untouched("data", facts.n_bytes))
         arrays = facts.arrays(memory)
-    except (MemoryError, ValueError):
+    except (MemoryError, ValueError, OverflowError, OSError):
         raise no_memory_for_data(facts.n_bytes, "no address space") from None
     arrays["moments"][1] = 1
     return LoadedData(memory, arrays, 0)

@@ -1,12 +1,13 @@
 """Virtual seconds of what ranks do (:class:`Costs`): from a machine's profile, as :mod:`psframe.predict` knows it.
 
-A step's computation takes what was measured, on the machine's cores. Bytes that a rank reads and writes in an exchange
-take what its share of the node's memory bandwidth allows. Messages between nodes share the nodes' links
-(:mod:`psframe.virtual.network`).
+A step's computation takes what was measured, on a core (:mod:`psframe.virtual.cores`). Bytes that a rank reads and
+writes in an exchange take what its share of the node's memory bandwidth allows. Messages between nodes share the nodes'
+links (:mod:`psframe.virtual.network`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log2
 from random import Random
 
@@ -14,9 +15,10 @@ from psframe.predict.exchange import CROSSINGS, Node
 from psframe.predict.machine import Link
 from psframe.record.traffic import Traffic
 from psframe.virtual.between import Between
+from psframe.virtual.cores import Cores
 from psframe.virtual.job import Free
 from psframe.virtual.network import Network
-from psframe.virtual.orders import ByTime
+from psframe.virtual.orders import Agendas, ByTime
 from psframe.virtual.patterns import ByNode, Pattern, flows, inside_s
 from psframe.virtual.scheduler import Rank, Scheduler
 
@@ -30,8 +32,8 @@ class Premises:
     node_of : sequence of int
         Node of each rank.
     compute_s : callable
-        ``compute_s(samples, batch)``: seconds of a step of so many samples of a full batch, while all ranks of the node
-        compute.
+        ``compute_s(samples, batch)``: seconds of a core for a step of so many samples of a full batch, while all cores
+        of the node compute.
     deviation : float
         Standard deviation of the logarithm of a step's seconds.
     node : Node
@@ -71,7 +73,9 @@ class Costs(Free):
         self.premises, self.node, self.latency_s = premises, premises.node, premises.link.latency_us.value * 1e-6
         self.between = Between(Network(premises.link.gbit.value * 1e9 / 8, self.latency_s), keeps)
         n = len(premises.node_of)
-        self.ranks = self.between.ranks = Scheduler(n, ByTime(premises.seed, self.between), dies_s=premises.dies_s)
+        self.cores = Cores(int(self.node.machine.cores.value))
+        order = ByTime(premises.seed, Agendas(self.between, self.cores))
+        self.ranks = self.between.ranks = Scheduler(n, order, dies_s=premises.dies_s)
         self.ranks.latency_s, self.ranks.charge = self.node.machine.latency_us.value * 1e-6, self._charge
         self._random = [Random(f"{premises.seed} {rank}") for rank in range(n)]
         self._traffics: dict[int, list[Traffic]] = {}
@@ -90,6 +94,19 @@ class Costs(Free):
         """Return the seconds of a rank's next step, of so many samples of a full batch."""
         drawn = exp(self.premises.deviation * self._random[rank].gauss(0, 1))
         return self.premises.compute_s(n_samples, batch) * drawn
+
+    def compute(self, seconds: float) -> None:
+        """Let the current rank compute for so many seconds of a core."""
+        if self.node.ranks <= self.node.machine.cores.value:
+            return self.ranks.sleep(seconds)
+        self.ranks.point()  # others begin theirs that are earlier
+        me = self.ranks.current
+        self.cores.begin(self.premises.node_of[me.number], me.at_s, seconds, partial(self._go_on, me))
+        return self.ranks.pause()
+
+    def _go_on(self, rank: Rank, at_s: float) -> None:
+        rank.at_s = at_s
+        self.ranks.order.add(rank)
 
     def sends(self, source: int, target: int, n_bytes: int, then: Callable[[], None] | None = None) -> None:
         if not self._is_metered:

@@ -23,6 +23,20 @@ class Agenda(Protocol):
         """Let the next one happen; ranks that can go on then are added to the order."""
 
 
+class Agendas:
+    """Events of several agendas, in the order of their times."""
+
+    def __init__(self, *agendas: Agenda):
+        self._agendas = agendas
+
+    @property
+    def next_s(self) -> float:
+        return min(agenda.next_s for agenda in self._agendas)
+
+    def finish(self) -> None:
+        min(self._agendas, key=lambda agenda: agenda.next_s).finish()
+
+
 class ByTime:
     """The rank whose virtual time is least; of several, one that a seed draws.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,36 +34,41 @@ def run(asked: Asked) -> Asked:
         print(f"predicted: {prediction.way.name}, {n} ranks: {prediction.epoch_s:.3g} s", file=sys.stderr, flush=True)
     checks = []
     for n, prediction in predictions:
-        seconds = trained(asked, n)
+        seconds = epoch_s(trained(asked.start, asked.config, asked.overrides, n))
         what = asked.job.named(prediction.way)
         checks.append(Check(what, n, round(prediction.modelled_s, 5), round(seconds, 5), asked.job.hosts))
     updated = add(asked.profile, checks)
     say(view.checks(checks))
-    say(view.error_line(updated))
-    if machine.is_own(asked.profile):
-        say(f"{asked.profile} comes with psframe, and stays as it is; --measure FILE writes one that keeps checks")
+    say(view.error_line(updated.checks))
     return replace(asked, job=replace(asked.job, machine=updated))
 
 
-def add(path: str, checks: Sequence[Check]) -> Machine:
+def add(path: str, checks: Sequence[Check], where: Literal["checks", "simulations"] = "checks") -> Machine:
     """Add epochs to a profile, in place of earlier ones of the same; return the profile. UserError if it cannot be.
 
-    One that comes with psframe is left as it is: there is no file of its name to write to.
+    One that comes with psframe is left as it is, and that is said: there is no file of its name to write to.
     """
     profile = machine.read(path)  # read again: another command may have added to it meanwhile
-    newest = {(check.what, check.ranks, check.hosts): check for check in (*profile.checks, *checks)}
-    updated = msgspec.structs.replace(profile, checks=list(newest.values()))
-    if not machine.is_own(path):
+    newest = {(check.what, check.ranks, check.hosts): check for check in (*getattr(profile, where), *checks)}
+    updated = msgspec.structs.replace(profile, **{where: list(newest.values())})
+    if machine.is_own(path):
+        say(f"{path} comes with psframe, and stays as it is; psframe predict --measure FILE writes one that grows")
+    else:
         machine.write(path, updated)
     return updated
 
 
-def trained(asked: Asked, n: int) -> float:
-    """Return the median seconds of an epoch on ``n`` ranks."""
+def trained(start: Sequence[str], config: str, overrides: Sequence[str], n: int) -> list[dict[str, Any]]:
+    """Return the records of ``EPOCHS`` epochs on ``n`` ranks, which a launcher starts."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["-m", "psframe.train", asked.config, *asked.overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
-        result = mpirun.python(asked.start, n, arguments)
+        arguments = ["-m", "psframe.train", config, *overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
+        result = mpirun.python(start, n, arguments)
         if result.complaint:
             raise UserError(result.complaint)
         (run,) = [path for path in Path(folder).iterdir() if path.is_dir()]
-        return median(float(record["epoch_s"]) for record in metrics.read(run)[1:])
+        return metrics.read(run)
+
+
+def epoch_s(records: Sequence[dict[str, Any]]) -> float:
+    """Return the median seconds of an epoch, without the first."""
+    return median(float(record["epoch_s"]) for record in records[1:])

@@ -89,7 +89,7 @@ class Exchange(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Check(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An epoch that was predicted first and measured after.
+    """An epoch that was predicted first, or simulated, and measured after.
 
     Attributes
     ----------
@@ -143,8 +143,8 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Other load on the machine while its figures were measured; empty if none.
     exchanges : list of Exchange
         Measured on this machine; empty if none.
-    checks : list of Check
-        Epochs of this machine, predicted and measured.
+    checks, simulations : list of Check
+        Epochs of this machine, measured, and predicted or simulated.
     """
 
     title: str
@@ -163,6 +163,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     load: str = ""
     exchanges: list[Exchange] = []
     checks: list[Check] = []
+    simulations: list[Check] = []
 
     @property
     def mpi_copy(self) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from psframe.bench import sweep
+from psframe.errors import UserError
 from psframe.memory.topology import read
 from psframe.predict import load
 from psframe.predict.job import Work
@@ -23,6 +24,15 @@ def this() -> str:
     """Return a title that identifies this kind of machine: its CPU, cores and memory."""
     gib = psutil.virtual_memory().total / 2**30
     return f"{read('/', environ={}).cpu or platform.machine()}, {n_cores()} core(s), {gib:.0f} GiB"
+
+
+def check_is_this(profile: Machine) -> None:
+    """Raise UserError if a profile, whose epochs are to be checked, is of another machine."""
+    if profile.title != this():
+        raise UserError(
+            f"--check must have the profile of this machine ({this()}), got one of {profile.title}; write it by "
+            "psframe predict --measure FILE"
+        )
 
 
 def n_cores() -> int:

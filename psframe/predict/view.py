@@ -38,7 +38,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     notes = dict.fromkeys(f"note: {note}" for labelled in found for note in labelled.prediction.notes)
     if not best:
         lines += [_fastest(found), ""]
-    lines += [*notes, *_caveats(asked), error_line(machine), *known_lines()]
+    lines += [*notes, *_caveats(asked), error_line(machine.checks), *known_lines()]
     return "\n".join(lines)
 
 
@@ -86,16 +86,16 @@ def checks(found: Sequence[Check]) -> str:
     return aligned(rows)
 
 
-def error_line(machine: Machine) -> str:
-    """Return the errors of earlier predictions for this machine, as text."""
-    if not machine.checks:
+def error_line(found: Sequence[Check]) -> str:
+    """Return the errors on a machine's epochs, as text."""
+    if not found:
         return "error on epochs of this machine: nothing of it was ever measured (--check, on the machine itself)"
-    errors = [abs(check.error) for check in machine.checks]
-    right, pairs = order(machine.checks)
+    errors = [abs(check.error) for check in found]
+    right, pairs = order(found)
     ordering = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
     return (
         f"error on {len(errors)} measured epochs of this machine: median {median(errors):.0%}, largest "
-        f"{max(errors):.0%}{ordering}\n{learned.told(machine.checks)}"
+        f"{max(errors):.0%}{ordering}\n{learned.told(found)}"
     )
 
 

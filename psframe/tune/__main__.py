@@ -156,7 +156,7 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
     results.keep()
     if model:
         checks, profile = model.learn([*search.race.entries.values()], search.origin.n_train)
-        say(f"\n{view.checks(checks)}\n{view.error_line(profile)}")
+        say(f"\n{view.checks(checks)}\n{view.error_line(profile.checks)}")
     if target is not None:
         others = {key: values for key, values in vary.items() if key not in of_system}
         proposals = SAMPLERS[asked["sampler"]](search.origin, concluded.best.way, others)

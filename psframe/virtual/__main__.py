@@ -1,8 +1,10 @@
 """Command ``psframe simulate CONFIG --ranks N,N --machine NAME`` (:func:`main`): training in virtual time."""
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import mpi4py
 
@@ -13,13 +15,18 @@ from psframe.cluster import mpirun  # noqa: E402
 from psframe.cluster.parser import Parser  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
+from psframe.predict import view  # noqa: E402
+from psframe.predict.check import add  # noqa: E402
+from psframe.predict.machine import Machine  # noqa: E402
 from psframe.record.view import aligned, say  # noqa: E402
-from psframe.virtual import asked, engines, options  # noqa: E402
+from psframe.virtual import asked, check, engines, options  # noqa: E402
 from psframe.virtual.apart import apart  # noqa: E402
+from psframe.virtual.training import Simulation  # noqa: E402
 
 USAGE = (
     "python -m psframe.virtual CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
-    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--lose RANK:SECONDS,...] [--seed N] [--step-s SECONDS] [--simgrid]"
+    "[--nodes N] [--link NAME] [--slow RANK:STEPS] [--lose RANK:SECONDS,...] [--seed N] [--step-s SECONDS] [--simgrid] "
+    "[--check] [--mpirun WORDS]"
 )
 EXAMPLE = "psframe simulate config.yaml --machine knl-7250-mcdram --ranks 64,1024 --nodes 16"
 #: headings, keys of a record and formats
@@ -39,6 +46,7 @@ def parser() -> Parser:
     cli.add_argument("--ranks", default="64", help="numbers of ranks (default: 64)")
     options.add(cli)
     cli.add_argument("--simgrid", action="store_true", help="time the messages between nodes by SimGrid, too")
+    cli.add_argument("--check", action="store_true", help="train the same on real ranks here, and keep both times")
     cli.add_argument("--mpirun", help=mpirun.HELP)
     return cli
 
@@ -53,24 +61,46 @@ def main(argv: Sequence[str]) -> int:
     if arguments.simgrid and engines.interpreter() is None:
         raise UserError(engines.LACKS)
     request = asked.Simulations(arguments, counts)
-    simulations = [request.simulation(arguments.config, arguments.overrides, n) for n in counts]
-    rows, failed = [[heading for heading, _, _ in COLUMNS]], list[str]()
-    bodies = [partial(asked.records, one, arguments.simgrid) for one in simulations]
-    for n, answer in zip(counts, apart(bodies), strict=True):
-        if "error" in answer:
-            failed.append(answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}")
-            continue
+    overrides = [*arguments.overrides, *(request.to_check() if arguments.check else ())]
+    simulations = [request.simulation(arguments.config, overrides, n) for n in counts]
+    answers = apart([partial(asked.records, one, arguments.simgrid) for one in simulations])
+    ended = [(one, answer) for one, answer in zip(simulations, answers, strict=True) if "error" not in answer]
+    if ended:
+        _tell([answer for _, answer in ended])
+    known = request.machine
+    if arguments.check and ended:
+        known = _checked(arguments, [(one, answer["records"]) for one, answer in ended])
+    say(view.error_line(known.simulations))
+    failed = [
+        answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}"
+        for n, answer in zip(counts, answers, strict=True)
+        if "error" in answer
+    ]
+    if failed:
+        raise UserError("; ".join(failed))
+    return 0
+
+
+def _tell(answers: Sequence[dict[str, Any]]) -> None:
+    """Print where the runs are, and the last record of each."""
+    rows = [[heading for heading, _, _ in COLUMNS]]
+    for answer in answers:
         records = answer["records"]
         last = {**records[-1], "seconds": sum(record["epoch_s"] for record in records)}
         rows.append([format(last[key], form) if last[key] is not None else "-" for _, key, form in COLUMNS])
         say(f"simulated on {last['simulated']}: {answer['run']}")
-        if arguments.simgrid:
+        if answer["links"]:
             say(f"links: {answer['links']}")
-    if len(rows) > 1:
-        say(f"\n{aligned(rows)}")
-    if failed:
-        raise UserError("; ".join(failed))
-    return 0
+    say(f"\n{aligned(rows)}")
+
+
+def _checked(arguments: Namespace, ended: Sequence[tuple[Simulation, check.Records]]) -> Machine:
+    """Train what was simulated, print both, and return the machine with the times of both."""
+    start = mpirun.launcher(arguments.mpirun)
+    pairs = [(records, check.beside(records, start, one.config, one.overrides)) for one, records in ended]
+    table, checks = check.told(pairs)
+    say(table)
+    return add(arguments.machine, checks, "simulations")
 
 
 if __name__ == "__main__":

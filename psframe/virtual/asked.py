@@ -9,7 +9,7 @@ from typing import Any
 
 from psframe.cluster import mpirun
 from psframe.errors import UserError
-from psframe.predict import command, config_way, machine
+from psframe.predict import check, command, machine, measure
 from psframe.predict.exchange import Node
 from psframe.predict.job import ExchangePlan
 from psframe.predict.model import Job
@@ -21,8 +21,6 @@ from psframe.virtual.training import Simulation, simulated
 STEP_DEVIATION = 0.05  # of steps whose seconds are given: as on a machine without other load
 #: sections of a config on which the seconds of a step's computation do not depend
 NOT_OF_STEP = ("sync", "collective", "schedule", "fault", "checkpoint", "record")
-#: fields of a way that decide how often a core changes between ranks
-OF_MODE = ("mode", "server", "n_servers", "every", "pull_every")
 
 
 class Simulations:
@@ -68,16 +66,30 @@ class Simulations:
         nodes = arguments.nodes or -(-n // int(cores))
         here = -(-n // nodes)
         if arguments.step_s:
-            compute_s, deviation = _given(arguments.step_s * max(1.0, here / cores)), STEP_DEVIATION
+            compute_s, deviation = _given(arguments.step_s), STEP_DEVIATION
         else:
             found = self._found(config, overrides)
-            compute_s = _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides)))
+            compute_s = _modelled(found.job, found.at(n, per_node=here))
             deviation = found.job.work.deviation
         node_of = [rank * nodes // n for rank in range(n)]
         dies_s, node = _lose(arguments.lose, n), Node(self.machine, here)
         premises = Premises(node_of, compute_s, deviation, node, self.link, arguments.seed + repeat, dies_s)
         of_faults = [*_slow(arguments.slow, n), *(["fault.on_worker_loss=continue"] if dies_s else [])]
         return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
+
+    def to_check(self) -> Sequence[str]:
+        """Return overrides of runs that are to be trained on real ranks, too.
+
+        Raises
+        ------
+        UserError
+            If they could not be compared.
+        """
+        measure.check_is_this(self.machine)
+        if self.arguments.step_s or self.arguments.lose:
+            option = "--step-s" if self.arguments.step_s else "--lose"
+            raise UserError(f"--check must simulate what this machine does, got {option}; leave that out")
+        return check.BESIDE
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
         """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
@@ -104,17 +116,9 @@ def records(asked: Simulation, checks_links: bool = False) -> dict[str, Any]:
     return {"run": str(path), "records": metrics.read(path), "links": told}
 
 
-def _mode(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the fields ``OF_MODE`` of a config's way; {} for a mode that :mod:`psframe.predict` does not know."""
-    try:
-        asked = config_way.asked(config, overrides)
-    except UserError:  # its own mistakes are told where it is trained
-        return {}
-    return {name: asked[name] for name in OF_MODE}
-
-
 def _modelled(job: Job, way: ExchangePlan) -> Callable[[int, int], float]:
-    return lambda samples, batch: job.compute_s(way, samples)
+    """Return the seconds of a core; how ranks share it is for :class:`psframe.virtual.cores.Cores`."""
+    return lambda samples, batch: job.compute_s(way, samples) / job.turns(way)
 
 
 def _given(step_s: float) -> Callable[[int, int], float]:

@@ -10,8 +10,10 @@ import time
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from psframe.predict import machine, measure
 from tests.helpers import launcher
 from tests.helpers.forked import command
 from tests.helpers.thinned import thinned
@@ -116,6 +118,7 @@ def test_numbers_of_ranks_are_runs_of_their_own(config):
         ),
         (("--lose", "1:1", "--ranks", "3", "sync.mode=dogwild", GENTLE), "a sync.mode that can do without a rank"),
         (("--link", "string"), "link"),
+        (("--check",), "--check must have the profile of this machine"),
         (("sync.mode=nonsense",), "sync.mode"),
         (("sync.mode=hogwild", "--ranks", "4", "--nodes", "2"), "hogwild must have all ranks on one node"),
     ],
@@ -126,6 +129,32 @@ def test_mistake_is_told_once(config, words, told):
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+
+
+def test_check_trains_the_same_and_keeps_both_times(config, tmp_path):
+    profile = str(tmp_path / "here.yaml")
+    machine.write(profile, msgspec.structs.replace(machine.read("epyc-7763-dual"), title=measure.this()))
+    words = (config, "--machine", profile, "--ranks", "2", "sync.mode=easgd", GENTLE, "--check")
+    ended = command("psframe.virtual", *words)
+    assert ended.returncode == 0, ended
+    (kept,) = machine.read(profile).simulations
+    assert (kept.ranks, kept.hosts) == (2, 1)
+    assert kept.what.endswith("easgd shared")
+    assert kept.predicted_s > 0 < kept.measured_s
+    (row,) = [line for line in ended.stdout.splitlines() if kept.what in line]
+    assert f"{kept.error:+.0%}" in row
+    assert "error on 1 measured epochs of this machine" in ended.stdout
+    assert "corrected by all others" in ended.stdout
+    assert machine.read(profile).checks == []
+    for more, told in (
+        (("--step-s", "1"), "got --step-s"),
+        (("--lose", "1:1"), "got --lose"),
+        (("--nodes", "2"), "2, got 1"),
+    ):
+        refused = command("psframe.virtual", *words, *more)
+        assert refused.returncode == 2
+        assert told in refused.stderr
+        assert len([line for line in refused.stderr.splitlines() if line.startswith("psframe: ")]) == 1
 
 
 @needs_simgrid

@@ -10,6 +10,7 @@ from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
 from psframe.nn.operations import of_forward
 from psframe.sync.server_mode import ServerMode
+from psframe.sync.stores.mailbox import Mailbox
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs
 from psframe.virtual.pages import Copies, forget
@@ -28,14 +29,11 @@ class TakingTime:
         self.costs, self.rank, self.batch = costs, rank, run.sampler.batch_size
         self._gradients, self._evaluate = run.work.gradients, run.work.evaluate
         run.work.gradients, run.work.evaluate = self.gradients, self.evaluate  # type: ignore
-        traits = run.sync.traits
-        self.is_last = traits.server is not None and traits.store is not None
-        self._step, self._ack = run.sync.step, None
-        if self.is_last:
-            run.sync.step = self.step  # type: ignore
-        if isinstance(run.sync, ServerMode) and run.team.worker is None:
-            self._ack, self.inbox = run.sync.mailbox.ack, run.sync.mailbox.inbox
-            run.sync.mailbox.ack = self.ack  # type: ignore
+        self.is_last = isinstance(run.sync, ServerMode)
+        if isinstance(run.sync, ServerMode):
+            self._step, run.sync.step = run.sync.step, self.step  # type: ignore
+            if run.team.worker is None:
+                _spare_posts(run.sync.mailbox)
         self.shares = shares(run.network)
         self.blocks = run.blocks
 
@@ -44,7 +42,6 @@ class TakingTime:
     ) -> float:
         seconds, reached = self.costs.step_s(self.rank, len(samples), self.batch), list[slice]()
         if self.is_last:
-            _forget(self.blocks, "gradients")
             self.costs.compute(seconds)
         noting = LayerHook(hook.layers, reached.append) if hook else None
         loading_s = self._gradients(samples, n_samples, epoch, losses, noting)
@@ -67,14 +64,7 @@ class TakingTime:
         _forget(self.blocks, "gradients")
         return is_exchanged
 
-    def ack(self, worker: int, word: int = 0) -> None:
-        for post in self.inbox[worker]:
-            forget(post)
-        self._ack(worker, word)  # type: ignore
-
     def evaluate(self, *given: Any, **named: Any) -> np.ndarray:
-        if self.is_last:
-            _forget(self.blocks, "gradients")
         tested = self._evaluate(*given, **named)
         _forget(self.blocks, "activations")
         return tested
@@ -95,6 +85,18 @@ def spare(data: Copies, run: Run) -> None:
     for place, memory in run.blocks:
         if role_of(place) == "data":
             data.copy(memory, memory)
+
+
+def _spare_posts(mailbox: Mailbox) -> None:
+    """Let rank 0 keep no post that it has released, which the worker writes anew."""
+    ack = mailbox.ack
+
+    def released(worker: int, word: int = 0) -> None:
+        for vector in mailbox.inbox[worker]:
+            forget(vector)
+        ack(worker, word)
+
+    mailbox.ack = released  # type: ignore
 
 
 def _forget(blocks: Sequence[tuple[str, np.ndarray]], *roles: str) -> None:

@@ -34,7 +34,7 @@ FEW = (
 )
 #: folders and files whose tests are like that: their files go to whichever worker is free
 LIGHT = (
-    *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/", "tests/torch/"),
+    *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/models/test_me", "tests/stress/", "tests/torch/"),
     "tests/ranks/test_virtual_ranks.py",
     *(f"tests/commands/test_{name}" for name in FEW),
 )

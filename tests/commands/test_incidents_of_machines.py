@@ -163,6 +163,7 @@ def test_rank_with_a_busy_neighbour_is_named(mpich, endless, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.wide  # other tests would be the cause
 def test_ranks_that_lose_cores_or_cpu_time_are_named(mpich, endless, tmp_path):
     if len(cores := os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")

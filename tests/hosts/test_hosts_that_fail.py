@@ -58,6 +58,7 @@ def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_pat
 
 
 @pytest.mark.full
+@pytest.mark.wide  # other tests would be the cause
 def test_slow_link_is_the_first_cause(mpich, two, tmp_path):
     process, path = begin(mpich, two, tmp_path, deadline_s=60)
     two.slow(1, "1mbit")

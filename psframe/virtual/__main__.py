@@ -97,8 +97,9 @@ def _tell(answers: Sequence[dict[str, Any]]) -> None:
 def _checked(arguments: Namespace, ended: Sequence[tuple[Simulation, check.Records]]) -> Machine:
     """Train what was simulated, print both, and return the machine with the times of both."""
     start = mpirun.launcher(arguments.mpirun)
-    pairs = [(records, check.beside(records, start, one.config, one.overrides)) for one, records in ended]
-    table, checks = check.told(pairs)
+    table, checks = check.told(
+        [(found, check.beside(found, start, one.config, one.overrides), one.overrides) for one, found in ended]
+    )
     say(table)
     return add(arguments.machine, checks, "simulations")
 

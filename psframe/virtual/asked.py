@@ -40,7 +40,7 @@ class Simulations:
     """
 
     def __init__(self, arguments: Namespace, counts: Sequence[int]):
-        self.arguments = arguments
+        self.arguments, self.is_checked = arguments, False
         if not arguments.machine:
             raise UserError(f"--machine must name a profile, got none; give one of {', '.join(machine.names())}")
         self.machine = machine.read(arguments.machine)
@@ -63,7 +63,7 @@ class Simulations:
         Each ``repeat`` has another seed.
         """
         arguments, cores = self.arguments, self.machine.cores.value
-        nodes = arguments.nodes or -(-n // int(cores))
+        nodes = arguments.nodes or (1 if self.is_checked else -(-n // int(cores)))
         here = -(-n // nodes)
         if arguments.step_s:
             compute_s, deviation = _given(arguments.step_s), STEP_DEVIATION
@@ -78,7 +78,7 @@ class Simulations:
         return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
 
     def to_check(self) -> Sequence[str]:
-        """Return overrides of runs that are to be trained on real ranks, too.
+        """Return overrides of runs that are to be trained on real ranks, too: on one node, unless it is told of others.
 
         Raises
         ------
@@ -89,6 +89,7 @@ class Simulations:
         if self.arguments.step_s or self.arguments.lose:
             option = "--step-s" if self.arguments.step_s else "--lose"
             raise UserError(f"--check must simulate what this machine does, got {option}; leave that out")
+        self.is_checked = True
         return check.BESIDE
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:

@@ -30,13 +30,13 @@ def beside(simulated: Records, start: Sequence[str], config: str, overrides: Seq
     return real
 
 
-def told(pairs: Sequence[tuple[Records, Records]]) -> tuple[str, list[Check]]:
-    """Return a table of simulated and real runs, and their seconds, for a machine's profile."""
+def told(runs: Sequence[tuple[Records, Records, Sequence[str]]]) -> tuple[str, list[Check]]:
+    """Return a table of simulated and real runs, with their overrides, and their seconds, for a machine's profile."""
     rows = [["what", "ranks", "nodes", "simulated s", "real s", "error", "staleness apart", "accuracy apart"]]
     checks = []
-    for simulated, real in pairs:
+    for simulated, real, overrides in runs:
         last, virtual_s, real_s = real[-1], check.epoch_s(simulated), check.epoch_s(real)
-        one = Check(_what(last), last["n_ranks"], round(virtual_s, 6), round(real_s, 6), last["n_nodes"])
+        one = Check(_what(last, overrides), last["n_ranks"], round(virtual_s, 6), round(real_s, 6), last["n_nodes"])
         checks.append(one)
         rows.append(
             [one.what, str(one.ranks), str(one.hosts), f"{virtual_s:.3g}", f"{real_s:.3g}", f"{one.error:+.0%}",
@@ -58,7 +58,8 @@ def _accuracy(simulated: dict[str, Any], real: dict[str, Any]) -> str:
     return "-" if real["accuracy"] is None else f"{simulated['accuracy'] - real['accuracy']:+.3f}"
 
 
-def _what(record: dict[str, Any]) -> str:
+def _what(record: dict[str, Any], overrides: Sequence[str]) -> str:
     """Return the model, batch and exchange of a run, as :class:`psframe.predict.machine.Check` has them."""
     exchange = [record[key] for key in ("sync_mode", "server", "collective", "store") if record[key]]
-    return f"{record['model']}, batch {record['batch_size']}, {' '.join(exchange)}"
+    keys = [key.replace(", ", ",") for key in overrides if key.startswith("sync") and key != f"sync.mode={exchange[0]}"]
+    return f"{record['model']}, batch {record['batch_size']}, {' '.join([*exchange, *keys])}"

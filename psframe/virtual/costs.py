@@ -73,7 +73,8 @@ class Costs(Free):
         self.premises, self.node, self.latency_s = premises, premises.node, premises.link.latency_us.value * 1e-6
         self.between = Between(Network(premises.link.gbit.value * 1e9 / 8, self.latency_s), keeps)
         n = len(premises.node_of)
-        self.cores = Cores(int(self.node.machine.cores.value))
+        n_cores = int(self.node.machine.cores.value)
+        self.cores, self.is_crowded = Cores(n_cores, premises.seed), self.node.ranks > n_cores
         order = ByTime(premises.seed, Agendas(self.between, self.cores))
         self.ranks = self.between.ranks = Scheduler(n, order, dies_s=premises.dies_s)
         self.ranks.latency_s, self.ranks.charge = self.node.machine.latency_us.value * 1e-6, self._charge
@@ -95,13 +96,14 @@ class Costs(Free):
         drawn = exp(self.premises.deviation * self._random[rank].gauss(0, 1))
         return self.premises.compute_s(n_samples, batch) * drawn
 
-    def compute(self, seconds: float) -> None:
-        """Let the current rank compute for so many seconds of a core."""
-        if self.node.ranks <= self.node.machine.cores.value:
+    def compute(self, seconds: float, first: bool = False) -> None:
+        """Let the current rank compute for so many seconds of a core; with ``first``, before others that compute."""
+        if not self.is_crowded:
             return self.ranks.sleep(seconds)
         self.ranks.point()  # others begin theirs that are earlier
         me = self.ranks.current
-        self.cores.begin(self.premises.node_of[me.number], me.at_s, seconds, partial(self._go_on, me))
+        node = self.premises.node_of[me.number]
+        self.cores.begin(node, me.number, me.at_s, seconds, partial(self._go_on, me), first)
         return self.ranks.pause()
 
     def _go_on(self, rank: Rank, at_s: float) -> None:
@@ -156,7 +158,11 @@ class Costs(Free):
             return 0.0
         moved, before = _moved(traffics), self._charged[rank.number]
         self._charged[rank.number] = moved
-        return max(0, moved - before) * self._byte_s[rank.number]  # less: the counts were reset
+        seconds = max(0, moved - before) * self._byte_s[rank.number]  # less: the counts were reset
+        if not self.is_crowded or not seconds:
+            return seconds
+        self.compute(seconds, first=True)  # who has waited goes before those that compute
+        return 0.0
 
 
 def _moved(traffics: list[Traffic]) -> int:

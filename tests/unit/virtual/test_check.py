@@ -28,12 +28,13 @@ def test_distance_of_distributions(a, b, distance):
 
 
 def test_row_and_what_the_profile_keeps():
-    table, kept = told([(records([1.0, 3.0, 1.1], {"0": 1}), records([2.0, 1.0, 2.0], {"0": 1}, 0.52))])
-    assert kept == [Check("lenet, batch 32, async_ps dedicated window", 4, 1.1, 2.0, 2)]
+    keys = ["train.epochs=4", "sync.mode=async_ps", "sync={mode: async_ps, staleness: 2}"]
+    table, kept = told([(records([1.0, 3.0, 1.1], {"0": 1}), records([2.0, 1.0, 2.0], {"0": 1}, 0.52), keys)])
+    assert kept == [Check(f"lenet, batch 32, async_ps dedicated window {keys[2].replace(', ', ',')}", 4, 1.1, 2.0, 2)]
     _, row = table.splitlines()
     assert row.split()[-7:] == ["4", "2", "1.1", "2", "-45%", "0.00", "-0.020"]
 
 
 def test_accuracy_that_was_not_measured():
-    table, _ = told([(records([1.0], {}, None), records([1.0], {}, None))])
+    table, _ = told([(records([1.0], {}, None), records([1.0], {}, None), [])])
     assert table.split()[-1] == "-"

@@ -64,6 +64,8 @@ class Cluster:
         True if the clocks of all nodes are one.
     outlives : bool
         True if MPI lets the ranks go on without one that died.
+    checks_memory : bool
+        True if what its ranks want must fit into the memory of their machine.
     """
 
     world: MPI.Comm
@@ -82,6 +84,7 @@ class Cluster:
     patience: DeadlineWaiter
     has_one_clock: bool = False
     outlives: bool = False
+    checks_memory: bool = True
 
     @property
     def leaders(self) -> MPI.Comm:

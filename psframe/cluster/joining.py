@@ -35,7 +35,7 @@ class Site:
     waiter : callable
         Makes the DeadlineWaiter.
     host : str
-    has_one_clock, outlives : bool
+    has_one_clock, outlives, checks_memory : bool
         As of Cluster.
     """
 
@@ -47,6 +47,7 @@ class Site:
     host: str
     has_one_clock: bool = False
     outlives: bool = False
+    checks_memory: bool = True
 
 
 def join(world: Any = None) -> Cluster:
@@ -89,6 +90,7 @@ def join(world: Any = None) -> Cluster:
         patience=patience,
         has_one_clock=site.has_one_clock,
         outlives=site.outlives,
+        checks_memory=site.checks_memory,
     )
 
 

@@ -83,6 +83,7 @@ def run(
     try:
         trace = Trace(plan.config.record.traced_turns)
         new_run = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
+        plan.dataset = None  # what it has read lies in the node's memory now
         built(new_run)
         data = cluster.run_on_root(lambda: _note_data(plan.facts, new_run, run_dir))
         new_run.labels["placement"] = placement_report.summary(cluster, plan.places)

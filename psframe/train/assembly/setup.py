@@ -18,6 +18,7 @@ from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
+from psframe.sync.server_mode import ServerMode
 from psframe.train import moving, placement_report
 from psframe.train.callbacks.calls import Calls
 from psframe.train.checkpointer import Checkpointer
@@ -68,7 +69,8 @@ def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
     continues = any(cluster.allgather(saved is not None))  # none is late while it compiles
     leads = run.group.leads
     is_told = continues and run.collective.traits.moves_data  # of what rank 0 has saved, when the mode opens
-    if not is_told and (leads or not arena.shared):
+    pulls = isinstance(run.sync, ServerMode) and run.team.worker is not None  # rank 0's, when the mode opens
+    if not is_told and not pulls and (leads or not arena.shared):
         initialize(run.network, run.config.train.seed)
     if saved:
         run.model_state.params[:] = saved.params

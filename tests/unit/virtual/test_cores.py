@@ -75,6 +75,11 @@ def test_short_steps_take_whole_turns():
     assert ends(2, [(0, 0.0, LEAST_S / 2, False)] * 3) == pytest.approx([LEAST_S / 2, LEAST_S / 2, LEAST_S])
 
 
+def test_core_with_nothing_to_do_takes_what_waits_for_another():
+    seconds = [10 * TURN_S, LEAST_S / 2, LEAST_S / 2]
+    assert ends(2, [(0, 0.0, s, False) for s in seconds]) == pytest.approx([seconds[0], LEAST_S / 2, LEAST_S])
+
+
 def test_who_goes_first_interrupts_what_goes_on_behind_it():
     seconds = 10 * TURN_S
     at_s = 0.5 * LEAST_S

@@ -67,10 +67,9 @@ def main(argv: Sequence[str]) -> int:
     ended = [(one, answer) for one, answer in zip(simulations, answers, strict=True) if "error" not in answer]
     if ended:
         _tell([answer for _, answer in ended])
-    known = request.machine
-    if arguments.check and ended:
-        known = _checked(arguments, [(one, answer["records"]) for one, answer in ended])
-    say(view.error_line(known.simulations))
+        found = [(one, answer["records"]) for one, answer in ended]
+        known = _checked(arguments, found) if arguments.check else request.machine
+        say(view.error_line(known.simulations))
     failed = [
         answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}"
         for n, answer in zip(counts, answers, strict=True)

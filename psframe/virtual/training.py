@@ -74,10 +74,8 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any, built: Callable[[Run], 
         gc.freeze()  # what this rank has made, which each collection of later ones would look through
         run.labels["simulated"] = asked.machine
         TakingTime(costs, number, run)
-        in_step, works = run.sync.traits.in_step, run.team.worker is not None
-        node = asked.premises.node
-        busy = min(node.ranks, int(node.machine.cores.value))
-        costs.meter(number, traffics(run), node.ranks if in_step else busy if works else 1)
+        node, together = asked.premises.node, run.sync.traits.in_step or run.team.worker is not None
+        costs.meter(number, traffics(run), min(node.ranks, int(node.machine.cores.value)) if together else 1)
 
     return trained(cluster, asked.config, asked.overrides, prepared, built)
 

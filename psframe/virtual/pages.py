@@ -62,7 +62,7 @@ class Copies:
             return
         self._close()
         self._fd = os.memfd_create("copies")
-        os.truncate(self._fd, len(numbers))
+        os.ftruncate(self._fd, len(numbers))
         memory = mmap.mmap(self._fd, len(numbers), mmap.MAP_SHARED)
         np.copyto(np.frombuffer(memory, np.uint8), numbers)
         self._numbers = np.frombuffer(memory, np.int32)

@@ -45,7 +45,7 @@ def test_records_go_on_as_if_nobody_had_died(ulfm, tmp_path, sync, collective):
     more = (f"collective={collective}", "record.trace=true", "record.usage=true", "checkpoint.every_seconds=0.05")
     process, path = after_kill(ulfm, 4, tmp_path, *keys, *more, epochs=30)
     leader, *_ = ranks_of(path)
-    moment = draw.randrange(2, 9)  # of 13 epochs
+    moment = draw.randrange(2, 5)  # of 13 epochs: the run must not end before this process sees it
     while len(records_of(tmp_path)) < moment:
         assert process.poll() is None, ends(process, path)
         time.sleep(0.001)

@@ -106,7 +106,7 @@ def test_table_tells_what_each_role_takes():
 def test_roles_that_do_not_fit_are_an_error_with_the_table(monkeypatch):
     left = [Room(MACHINE, 90), Room((2, 100), 40, "memory.max=50 of the cgroup /job")]
     monkeypatch.setattr(free_memory, "rooms", lambda: left)
-    cluster = SimpleNamespace(node=0, n_nodes=1, hosts=("a",), allgather=lambda mine: [mine] * 2)
+    cluster = SimpleNamespace(node=0, n_nodes=1, hosts=("a",), checks_memory=True, allgather=lambda mine: [mine] * 2)
     check_room(cluster, {"data": 10, "gradients": 10})
     with pytest.raises(AgreedError) as told:
         check_room(cluster, {"data": 11, "gradients": 10})

@@ -246,6 +246,7 @@ WRITERS = {
     "psframe.record.sealed",  # by descriptors that it has from there
     "psframe.predict.measure",  # a config, in a folder made for it
     "psframe.cluster.node_channel",  # a file without a name
+    "psframe.virtual.pages",  # the same
     "psframe.cluster.mpi_start",  # an empty file, made anew, in the launcher's own folder
     "psframe.cluster.nodes",  # a socket
     "psframe.cluster.flight.keeper",  # the stderr of a rank that it ends

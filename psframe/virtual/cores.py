@@ -66,14 +66,12 @@ class Cores:
     @property
     def next_s(self) -> float:
         """Time at which the next turn ends; ``inf`` if no core is busy."""
-        while self._slices and not self._is_on(*self._slices[0]):
-            heapq.heappop(self._slices)
-        return self._slices[0][0] if self._slices else inf
-
-    @staticmethod
-    def _is_on(end_s: float, number: int, core: _Core, cores: list[_Core]) -> bool:
-        """Return True for a turn that was not interrupted."""
-        return core.serves is not None and core.number == number
+        while self._slices:
+            end_s, number, core, _ = self._slices[0]
+            if core.number == number:
+                return end_s
+            heapq.heappop(self._slices)  # it was interrupted, and another one has begun
+        return inf
 
     def begin(
         self, node: int, rank: int, at_s: float, seconds: float, then: Callable[[float], None], first: bool = False
@@ -85,11 +83,12 @@ class Cores:
             least = min(cores, key=lambda one: one.n)
             core = least if core is None or not least.serves else core
         self._last[node, rank] = core
+        task = _Task(seconds, then)
         if first:
             core.interrupt(at_s)
-            core.waiting.appendleft(_Task(seconds, then))
+            core.waiting.appendleft(task)
         else:
-            core.waiting.append(_Task(seconds, then))
+            core.waiting.append(task)
         self._serve(cores, core, at_s)
 
     def finish(self) -> None:

@@ -124,14 +124,7 @@ class Costs(Free):
         self.ranks.point()
         return self.between.begin([(a, b, n_bytes)], then, (source, target))
 
-    def comes(
-        self,
-        pattern: Pattern,
-        sizes: ByNode,
-        here: int,
-        brought: ByNode,
-        then: Callable[[], None],
-    ) -> None:
+    def comes(self, pattern: Pattern, sizes: ByNode, here: int, brought: ByNode, then: Callable[[], None]) -> None:
         coming = flows(pattern, sizes, here, brought) if self._is_metered else []
         if coming:
             self.between.begin(coming, then)

@@ -18,14 +18,7 @@ class Free:
         if then:
             then()
 
-    def comes(
-        self,
-        pattern: Pattern,
-        sizes: ByNode,
-        here: int,
-        brought: ByNode,
-        then: Callable[[], None],
-    ) -> None:
+    def comes(self, pattern: Pattern, sizes: ByNode, here: int, brought: ByNode, then: Callable[[], None]) -> None:
         """Call ``then`` when all of a collective is in node ``here`` that one of its ranks reads.
 
         ``sizes`` and ``brought`` are as in :func:`psframe.virtual.patterns.flows`.

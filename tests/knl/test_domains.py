@@ -2,23 +2,26 @@
 
 import pytest
 
+from tests.knl.jobs import together
+
 pytestmark = pytest.mark.full  # runs of 4, 8 and 16 ranks, of an emulated minute and more each
 
 WIDTH = 7200  # the vector is longer than the least that is summed so
 N_BYTES = 4 * (37 * WIDTH + 16)  # with what aligns its tensors
 FAST = "placement.parameters=hbw placement.gradients=hbw placement.exchange=hbw placement.verify=error"
-TRAIN = (
-    "train {n} name={name} sync.mode=allreduce train.epochs=1 train.batch_size=2 model.width={width} record.steps=true "
-    "collective='{{name: shared, reducers: all, domains: {domains}}}' {fast} > $OUT/{name}.txt 2>&1\n"
+OPTIONS = (
+    f"sync.mode=allreduce train.epochs=1 train.batch_size=2 model.width={WIDTH} record.steps=true {FAST} "
+    "collective='{{name: shared, reducers: all, domains: {}}}'"
 )
-RUNS = {"at_once": (8, "auto"), "by_domain": (8, "4"), "few": (4, "4")}
-MANY = {"many_at_once": (16, "1"), "many": (16, "auto")}
+#: by the number of ranks, runs and how many domains they sum by
+RUNS = {8: {"at_once": "auto", "by_domain": "4"}, 4: {"few": "4"}}
+MANY = {16: {"many_at_once": "1", "many": "auto"}}
 STEPS = {16: 2, 8: 4, 4: 8}  # of 60 samples
 
 
-def script(runs):
+def script(jobs):
     return "".join(
-        TRAIN.format(n=n, name=name, width=WIDTH, domains=domains, fast=FAST) for name, (n, domains) in runs.items()
+        together(n, {name: OPTIONS.format(domains) for name, domains in runs.items()}) for n, runs in jobs.items()
     )
 
 
@@ -27,11 +30,11 @@ def left(knl):
     return knl("SNC-4", script(RUNS))
 
 
-@pytest.mark.parametrize(("name", "vectors"), [("at_once", 6.0), ("by_domain", 3.75), ("few", 3.75)])
-def test_bytes_that_cross_between_quarters_are_those_computed(left, name, vectors):
+@pytest.mark.parametrize(("n", "name", "vectors"), [(8, "at_once", 6.0), (8, "by_domain", 3.75), (4, "few", 3.75)])
+def test_bytes_that_cross_between_quarters_are_those_computed(left, n, name, vectors):
     """Of eight and four workers. What is saved would not be worth what is moved: by default they sum at once."""
     (record,), _ = left.run(name)
-    crossed = record["bytes_remote"] / STEPS[RUNS[name][0]] / N_BYTES
+    crossed = record["bytes_remote"] / STEPS[n] / N_BYTES
     assert abs(crossed - vectors) < 0.05
 
 

@@ -3,28 +3,29 @@
 import pytest
 
 from tests.knl.boot import Memory
+from tests.knl.jobs import together
 
 pytestmark = pytest.mark.full
 
 SMALL = Memory(mcdram=64)
 
-SCRIPT = """
-big='train.batch_size=60 placement.parameters=hbw placement.activations=hbw model.width=2000'
-try() { name=$1; shift; "$@" > $OUT/$name.txt 2>&1; echo $? > $OUT/$name.status; }
-narrow="placement.parameters=hbw train.epochs=1"
-try full train 2 collective=buffer name=full $big
-try spilled train 2 collective=buffer name=spilled train.epochs=1 $big \
-    'placement.spill=[activations]' placement.verify=error
-try preferred train 2 collective=buffer name=preferred train.epochs=1 \
-    placement.activations='{name: hbw, policy: preferred}' train.batch_size=60 model.width=2000 placement.minimum=0
+BIG = "collective=buffer train.batch_size=60 model.width=2000 "
+HBW = "placement.parameters=hbw placement.activations=hbw "
+PREFERRED = "train.epochs=1 placement.activations='{name: hbw, policy: preferred}' "
+RUNS = {
+    "full": f"{BIG} {HBW}",
+    "spilled": f"{BIG} {HBW} train.epochs=1 'placement.spill=[activations]' placement.verify=error",
+    "preferred": f"{BIG} {PREFERRED} placement.minimum=0",
+    "mixed": f"{BIG} {PREFERRED} placement.parameters=hbw placement.gradients=hbw placement.verify=none",
+}
+NARROW = "collective=buffer placement.parameters=hbw train.epochs=1 placement.verify=error"
+SCRIPT = f"""
+{together(2, RUNS)}
 python -m psframe.doctor.why $OUT/runs/preferred-2* > $OUT/why.txt
-try mixed train 2 collective=buffer name=mixed \
-    placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
-    placement.gradients=hbw train.batch_size=60 model.width=2000 train.epochs=1 placement.verify=none
-try denied mpirun -n 2 python -m tests.helpers.denied mbind python -m psframe.train $OUT/config.yaml \
-    record.dir=$OUT/runs collective=buffer name=denied $narrow placement.verify=error
+mpirun -n 2 python -m tests.helpers.denied mbind python -m psframe.train $OUT/config.yaml \\
+    record.dir=$OUT/runs name=denied {NARROW} > $OUT/denied.txt 2>&1; echo $? > $OUT/denied.status
 mv /usr/lib/*/libmemkind.so* /tmp
-try bare train 2 collective=buffer name=bare $narrow placement.data=hbw placement.verify=error
+train 2 name=bare {NARROW} placement.data=hbw > $OUT/bare.txt 2>&1
 python -m psframe.doctor --json > $OUT/doctor.json
 """
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.suite import IS_FULL
 from tests.knl.boot import Memory
+from tests.knl.jobs import together
 
 BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
@@ -11,29 +12,36 @@ uname -r > $OUT/release.txt
 python -m tests.knl.probe $OUT/probe.json
 """
 
+PARAMETERS = "placement.parameters=hbw placement.verify=error"
+WIDE = "train.epochs=1 model.width=400 placement.verify=error"
+RUNS = {
+    "main": f"collective=buffer {PARAMETERS}",
+    "roles": "collective=buffer train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' "
+    "placement.optimizer='{name: hbw, policy: preferred}' placement.data='{name: hbw, huge_pages: 2M}' "
+    "placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error affinity=compact",
+    "shared": f"{WIDE} placement.parameters=hbw placement.gradients=hbw placement.optimizer=ddr",
+    "huge": f"{WIDE} placement.parameters='{{name: hbw, huge_pages: 2M}}'",
+    "chunked": f"{WIDE} placement.gradients=ddr placement.exchange=hbw "
+    "collective='{name: shared, chunk_bytes: 16384}'",
+    "direct": f"collective=buffer nn.kernels=direct {PARAMETERS}",
+    "plan": "--dry-run placement.parameters=hbw collective=buffer",
+}
+
 SCRIPT = f"""
 {BRIEF}
-train 4 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
-train 2 name=halves collective=buffer placement.parameters=hbw placement.verify=error > $OUT/halves.txt 2>&1
+{together(4, RUNS)}
+train 2 name=halves collective=buffer {PARAMETERS} > $OUT/halves.txt 2>&1
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
-wide="train.epochs=1 model.width=400"
-train 4 name=roles collective=buffer train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
-    placement.data='{{name: hbw, huge_pages: 2M}}' placement.exchange=ddr placement.activations='{{numa: [1]}}' placement.verify=error \
-    affinity=compact > $OUT/roles.txt 2>&1
-train 4 name=shared $wide placement.parameters=hbw placement.gradients=hbw placement.optimizer=ddr placement.verify=error \
-    > $OUT/shared.txt 2>&1
-train 4 name=huge $wide placement.parameters='{{name: hbw, huge_pages: 2M}}' placement.verify=error > $OUT/huge.txt 2>&1
-train 4 name=chunked $wide placement.gradients=ddr placement.exchange=hbw collective='{{name: shared, chunk_bytes: 16384}}' \
-    placement.verify=error > $OUT/chunked.txt 2>&1
-train 4 name=direct collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/direct.txt 2>&1
-train 4 --dry-run placement.parameters=hbw collective=buffer > $OUT/plan.txt
-"""  # noqa: E501
+"""
 
-CACHE = """
+IN_CACHE_MODE = {
+    "main": "placement.parameters=hbw",
+    "fallback": "placement.parameters=hbw placement.fallback=ddr",
+}
+CACHE = f"""
 python -m psframe.doctor --json > $OUT/doctor.json
-train 4 name=main placement.parameters=hbw > $OUT/main.txt 2>&1; echo $? > $OUT/main.status
-train 4 name=fallback placement.parameters=hbw placement.fallback=ddr > $OUT/fallback.txt 2>&1
+{together(4, IN_CACHE_MODE)}
 """
 
 DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"

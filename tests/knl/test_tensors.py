@@ -4,13 +4,14 @@ import pytest
 
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.record.trace import MOVES
+from tests.knl.jobs import together
 
 #: most MB of the fast memory: of what a worker's quarter would take, or all ranks together, 100, 60, 30 and 10 %
 A_QUARTER, ALL = (100, 1.2, 0.6, 0.2), (100, 5.0, 2.5, 0.8)
 SHARES = {"SNC-4": A_QUARTER, "Max": A_QUARTER, "quadrant": ALL, "CXL": ALL}
 FAST = {"SNC-4": "hbw", "Max": "hbw", "quadrant": "hbw", "CXL": "ddr"}
 IN_QUARTERS = ("SNC-4", "Max")
-TRAIN = "train 4 name={name} train.epochs=1 model.width=400 {more} placement.verify=error > $OUT/{name}.txt 2>&1\n"
+TRAIN = "train.epochs=1 model.width=400 placement.verify=error "
 BY_TENSOR = (
     "placement.activations='{default: ddr, pool*: hbw, maxpool1: hbw}' "
     "placement.parameters='{default: hbw, dense1: ddr}' "
@@ -22,24 +23,23 @@ TURNS = {"SNC-4": 3, "quadrant": 12, "CXL": 12}
 SLOW = {"SNC-4": "ddr", "quadrant": "ddr", "CXL": "other"}
 #: layers of a megabyte each, and little to compute
 DEEP = (
-    "train {n} name={name} sync.mode=allreduce train.epochs=2 model=tests.helpers.tiny:deep model.width=8 "
-    "optimizer.lr=0.001 dataset.shape='[1, 21, 21]' dataset.samples=128 placement.verify=error {more} "
-    "> $OUT/{name}.txt 2>&1\n"
+    "sync.mode=allreduce train.epochs=2 model=tests.helpers.tiny:deep model.width=8 "
+    "optimizer.lr=0.001 dataset.shape='[1, 21, 21]' dataset.samples=128 placement.verify=error "
 )
 PAGE = 4096
 
-pytestmark = pytest.mark.full  # each boot has two to six runs over ranks, of an emulated minute each
+pytestmark = pytest.mark.full  # each boot has one or two jobs over ranks, of an emulated minute each
 
 
 def script(mode):
     """Return what runs: all as by default, by tensor, and by plans within shares of MCDRAM."""
-    runs = {"plain": ""}
+    runs = {"plain": TRAIN}
     if FAST[mode] == "hbw":
-        runs["named"] = BY_TENSOR.replace("pool*: hbw, ", "")
+        runs["named"] = TRAIN + BY_TENSOR.replace("pool*: hbw, ", "")
     for number, most in enumerate(SHARES[mode]):
         auto = f"{{name: auto, most_mb: {most}, split: {str(number == 2).lower()}}}"
-        runs[f"auto{number}"] = " ".join(f"placement.{role}='{auto}'" for role in ROLES)
-    return "".join(TRAIN.format(name=name, more=more) for name, more in runs.items())
+        runs[f"auto{number}"] = TRAIN + " ".join(f"placement.{role}='{auto}'" for role in ROLES)
+    return together(4, runs)
 
 
 @pytest.fixture(params=SHARES)
@@ -115,10 +115,13 @@ def check_items(mode, placement):
 
 def test_machine_of_fast_memory_alone_has_nothing_to_plan(knl):
     """Every page lies in the rank's own quarter, by a plan, by name and by first touch; there is no ordinary memory."""
-    runs = {"plain": "", "auto": "placement=auto", "named": "placement.parameters=hbw placement.activations=hbw"}
-    trained = "".join(TRAIN.format(name=name, more=more) for name, more in runs.items())
-    missing = "train 2 placement.parameters=ddr > $OUT/missing.txt 2>&1\n"
-    left = knl("HBM-only", trained + "python -m psframe.doctor --json > $OUT/doctor.json\n" + missing)
+    runs = {
+        "plain": TRAIN,
+        "auto": TRAIN + "placement=auto",
+        "named": TRAIN + "placement.parameters=hbw placement.activations=hbw",
+        "missing": "placement.parameters=ddr",
+    }
+    left = knl("HBM-only", together(4, runs) + "python -m psframe.doctor --json > $OUT/doctor.json\n")
     report = left.json("doctor.json")
     assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("xeon-max", "SNC-4", "HBM-only")
     assert {node["tier"] for node in report["nodes"]} == {"hbw"}
@@ -132,6 +135,7 @@ def test_machine_of_fast_memory_alone_has_nothing_to_plan(knl):
                 if role_of(place) == "activations" and told.get("pages"):
                     pages = {node: n for node, n in told["pages"].items() if node != "untouched"}
                     assert len(pages) <= 1, (name, rank["rank"], place, told)
+    assert left.text("missing.status") == "2\n"
     said = left.text("missing.txt").splitlines()
     assert next(line for line in said if line.startswith("psframe: ")).startswith("psframe: placement.parameters")
     assert "Traceback" not in left.text("missing.txt")
@@ -143,10 +147,9 @@ def moved(request, knl):
     rates = f"{{{FAST[mode]}: 400, {SLOW[mode]}: 40}}"
     auto = f"record.trace=true placement.activations='{{name: auto, most_mb: %d, move_gbps: 100, gbps: {rates}}}'"
     # a rank alone has a core of the host for its thread that moves pages, and its larger layers take time
-    alone = f"{auto % 3} model.width=16 dataset.shape='[1, 15, 15]'"
-    runs = [(4, "plain", ""), (4, "moving", auto % TURNS[mode]), (1, "alone", alone)]
-    script = "".join(DEEP.format(n=n, name=name, more=more) for n, name, more in runs)
-    return mode, knl(mode, f"{script}python -m psframe.doctor --measure --json > $OUT/measured.json\n")
+    alone = f"{DEEP}{auto % 3} model.width=16 dataset.shape='[1, 15, 15]'"
+    jobs = together(4, {"plain": DEEP, "moving": DEEP + auto % TURNS[mode]}) + together(1, {"alone": alone})
+    return mode, knl(mode, f"{jobs}python -m psframe.doctor --measure --json > $OUT/measured.json\n")
 
 
 def test_tensors_move_in_each_step_and_rest_where_the_plan_says(moved):

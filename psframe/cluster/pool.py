@@ -1,7 +1,7 @@
 """Ranks of a job, of which some train and the others wait as spares (:class:`Pool`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from mpi4py import MPI
@@ -52,12 +52,18 @@ class Pool:
         Asks that this rank may leave; returns False if that is in vain.
     drained : set of str or int
         Hosts whose ranks do not come back, and such ranks by their numbers at the start.
+    shrinks : bool
+        False where open windows of MPI, which do not outlive a rank, rule out a smaller job.
+    ended : dict or None
+        Rank 0's last message, once this rank has it.
     """
 
     def __init__(self, cluster: Cluster, survives: bool = False):
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
         self.wanted, self.drained = cluster.n_ranks, set[str | int]()
         self.leaves: Callable[[], bool] = lambda: False
+        self.shrinks = True
+        self.ended: dict[str, Any] | None = None
         self.n_kept, self.first = communicators.n_kept(), communicators.numbers(cluster.comm)
 
     @property
@@ -118,8 +124,8 @@ class Pool:
     def survive(self, holds: bool) -> list[int]:
         """Form a smaller job of the ranks that are left; those of them that are members, as rank 0 sees it, still are.
 
-        All that are left must call, spares too (Shrink: User-Level Failure Mitigation, Bland et al. 2013). What they do
-        next is what rank 0 then tells them (:meth:`hear`).
+        All that are left must call, spares too. What they do next is what rank 0 then tells them (:meth:`hear`). Where
+        one of them has its last message, the job has ``ended``, and they do nothing more.
 
         Parameters
         ----------
@@ -137,12 +143,10 @@ class Pool:
             On every rank, if none is left that has it.
         """
         old = self.cluster
-        communicators.revoke()
-        old.rendezvous.gates.tell()
-        old.link.call_off()
-        old.close()
-        left = communicators.keep(old.world.Shrink())
-        heirs = sorted(filter(None, left.allgather((old.rank, left.rank) if holds else None)))
+        left, holders = self._shrunk(holds)
+        if self.ended:
+            return []
+        heirs = sorted(holders)
         if not heirs:
             raise StateLost(
                 "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
@@ -165,25 +169,54 @@ class Pool:
         follow(new)
         return [rank for rank, has in enumerate(new.allgather(holds)) if has]
 
-    def leave(self, message: Any, heard: bool = False) -> None:
+    def _shrunk(self, holds: bool = False) -> tuple[Any, list[tuple[int, int]]]:
+        """Return the communicator of the ranks that are left, and the numbers before and in it of those that hold.
+
+        All that are left must call (Shrink: User-Level Failure Mitigation, Bland et al. 2013). Where one of them has
+        rank 0's last message, none returns before all have it.
+        """
+        old = self.cluster
+        communicators.revoke()
+        old.rendezvous.gates.tell()
+        old.link.call_off()
+        old.close()
+        left = communicators.keep(old.world.Shrink())
+        told = left.allgather(((old.rank, left.rank) if holds else None, self.ended))
+        self.ended = next((ended for _, ended in told if ended), None)
+        if self.ended:
+            left.Barrier()
+        return left, [numbers for numbers, _ in told if numbers]
+
+    def leave(self, message: dict[str, Any], heard: bool = False) -> None:
         """Tell the spares rank 0's last ``message``, and wait for all ranks. All of the job must call, once.
 
-        ``heard``: this rank has the message.
+        Where a rank dies meanwhile, and the others survive, they hear of the end from each other: a rank may have
+        missed it, and would go on alone.
+
+        Parameters
+        ----------
+        heard : bool
+            True if this rank has the message.
         """
-        with self.ending():
+        self.ended = message
+        try:
             if not heard:
                 self.hear(message, last=True)
             self.cluster.barrier()
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """End without a rank that dies within the context, where the others survive: the work is done."""
-        try:
-            yield
         except LOSSES as lost:
-            if not self.survives or not is_loss(lost):
-                raise
-            communicators.revoke()  # MPI's own end would wait for the one that died
+            self._part(lost)
+
+    def _part(self, lost: BaseException) -> None:
+        """End the job after a loss at its end, with all that are left; raise ``lost`` if they do not survive it."""
+        while self.survives and is_loss(lost):
+            try:
+                if self.shrinks:
+                    self._shrunk()
+                communicators.revoke()  # MPI's own end would wait for the one that died
+                return
+            except LOSSES as next_loss:
+                lost = next_loss
+        raise lost
 
     def change(self, members: Sequence[int], drained: Iterable[str | int]) -> Cluster | None:
         """Change the members as was asked for; return as :meth:`divide`. All ranks of the job must call."""

@@ -18,7 +18,7 @@ from psframe.record.log import LOG
 from psframe.record.run_dir import durably
 from psframe.train.assembly.again import rebuilt, released
 from psframe.train.elastic.remainder import Remainder
-from psframe.train.elastic.resize import KEEPERS, continued, heard, resized, wait
+from psframe.train.elastic.resize import KEEPERS, Dismissed, continued, heard, resized, wait
 from psframe.train.elastic.succession import Succession
 from psframe.train.epoch import Resized, Stopped
 from psframe.train.faults.injection import Rollback
@@ -36,15 +36,17 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
     PeerLost, LeaderEnded, MPI.Exception
         ``lost``, if the run cannot continue; StateLost if nobody can lead in the place of rank 0.
     Dismissed
-        On a spare, when the job ends.
+        On a spare, when the job ends; on every rank, if another one had heard of its end.
     """
-    if not _can(run, plan, lost):
+    if not _can(run, plan, lost, pool):
         raise lost
     began, before = CLOCK.now(), pool.cluster
     while True:
         _leave(run.cluster)
         try:
             keepers = pool.survive(succession.holds_state(run))[:KEEPERS]
+            if pool.ended:
+                raise Dismissed(**pool.ended["ended"])
             remainder = run.remainder or Remainder(run, pool.cluster.rank in keepers)
             heard(pool, {"goes_on": True})
             remainder.agree_place(pool.cluster, keepers)
@@ -75,15 +77,13 @@ def _leave(cluster: Cluster) -> None:
     cluster.close()
 
 
-def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
+def _can(run: Run, plan: Plan, lost: BaseException, pool: Pool) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
     if plan.config.fault.on_worker_loss != "continue" or not run.cluster.outlives or not plan.asked.effective.survives:
         return False
     if run.sync is None and run.remainder is None:
         return False  # the ranks were going back to a checkpoint
-    if run.sync is not None and run.sync.progress:
-        return False  # Open MPI's one-sided windows do not outlive a rank
-    return is_loss(lost)
+    return pool.shrinks and is_loss(lost)
 
 
 def _gone(before: Cluster, after: Cluster) -> list[int]:

@@ -107,6 +107,7 @@ def successive(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) -> 
             return True
         return False
 
+    pool.shrinks = not run.sync.progress  # Open MPI's one-sided windows do not outlive a rank
     succession = Succession(folder, data, begun, quiet, is_open, pool, partial(judged.check_ranks, plan))
     if outputs.run_dir:
         succession.heed(run)

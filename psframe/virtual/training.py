@@ -13,7 +13,7 @@ from psframe.cluster.pool import Pool
 from psframe.errors import UserError
 from psframe.record.clock import CLOCK
 from psframe.train import loop, recovery, session
-from psframe.train.elastic.resize import dismiss
+from psframe.train.elastic.resize import Dismissed, dismiss
 from psframe.train.epoch import traffics
 from psframe.train.plan import plan as planning
 from psframe.train.run import Run
@@ -110,10 +110,13 @@ def trained(
 
     def train(run: Run) -> None:
         prepare(run)
-        loop.train(run)
+        if not run.progress.stop:
+            loop.train(run)
+        run.cluster.run_on_root_in_time(partial(session.finish, run))
 
-    if not run.progress.stop:
+    try:
         run, _ = recovery.trained(run, plan, train, pool, succession)
-    run.cluster.run_on_root(partial(session.finish, run))
+    except Dismissed:  # another rank has told of the end, before one died that should have
+        return run
     dismiss(pool)
     return run

@@ -117,6 +117,17 @@ def test_epoch_that_rank_0_alone_has_recorded_is_recorded_once(ulfm, tmp_path):
     assert [step["step"] for step in records_of(tmp_path, "steps.jsonl")] == [*range(1, 301)]
 
 
+@pytest.mark.parametrize("victim", thinned([0, 1, 3], (0,)))
+def test_rank_may_die_while_all_leave(ulfm, tmp_path, victim):
+    """The first, another one, a spare: the job has ended, and nobody is missed in it."""
+    path = runs.write(tmp_path / "run.yaml", 2, "continue")
+    words = ["-m", "tests.helpers.scaling", "900:1", path, "--quiet", "elastic.ranks=3", *BLOCKS]
+    ended = launcher.run(ulfm, 4, words, KILL_END=str(victim))
+    assert ended.status == 0, ended
+    assert "psframe: " not in ended.err
+    assert [record["lost"] for record in records_of(tmp_path)] == [[], []]
+
+
 def test_rank_that_has_left_does_not_lead(ulfm, tmp_path):
     """Though its number is the lowest that is left: it has no state."""
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)

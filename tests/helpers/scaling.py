@@ -6,8 +6,9 @@ line. In place of RANKS, ``kill-3`` kills rank 3 of the start, ``kill-3-0.1`` a 
 lets it stop for a while.
 
 In the environment, TERM_AT=2 sends each rank a SIGTERM while it builds its part of the run anew a second time, and
-KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2. TRACE=FOLDER writes there what each rank
-does, in a file of its number, in the words of tests/models/membership.pml.
+KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2. KILL_END=3 kills rank 3 when it leaves
+the job. TRACE=FOLDER writes there what each rank does, in a file of its number, in the words of
+tests/models/membership.pml.
 """
 
 import json
@@ -39,7 +40,7 @@ def made() -> str:
 
 schedule = [part.split(":") for part in sys.argv[1].split(",")]
 pids = MPI.COMM_WORLD.allgather(os.getpid())
-due, answer, rebuilt, append = Scaling.due, scaling.answer, resize.rebuilt, metrics.append
+due, answer, rebuilt, append, leave = Scaling.due, scaling.answer, resize.rebuilt, metrics.append, Pool.leave
 n_built, term_at, kill_at = 0, int(os.environ.get("TERM_AT", 0)), int(os.environ.get("KILL_AT", 0))
 shared = MPI.COMM_WORLD.bcast(made() if MPI.COMM_WORLD.rank == 0 else "")
 STEPS, OPEN, DONE = range(3)  # steps taken, 1 while a request is open, parts of the schedule begun
@@ -101,6 +102,12 @@ def and_kill(run: Path, file: str, records: list) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def and_die(pool, *given, **named):
+    if pool.number == int(os.environ.get("KILL_END", -1)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    leave(pool, *given, **named)
+
+
 def traced(folder: str) -> None:
     """Write this rank's events from here on: its views, steps, messages that it hears, and losses."""
     file = os.open(Path(folder) / str(MPI.COMM_WORLD.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -126,7 +133,8 @@ def traced(folder: str) -> None:
     def and_note_loss(pool, holds):
         note("LOSS")
         keepers = survive(pool, holds)
-        note(f"LEADS {numbers(pool, [0])[0]}")
+        if not pool.ended:
+            note(f"LEADS {numbers(pool, [0])[0]}")
         return keepers
 
     def and_note_step(run, *given):
@@ -140,5 +148,5 @@ if __name__ == "__main__":
     if "TRACE" in os.environ:
         traced(os.environ["TRACE"])
     resize.rebuilt, metrics.append = and_term, and_kill
-    Scaling.due, scaling.answer = and_ask, and_tell
+    Scaling.due, scaling.answer, Pool.leave = and_ask, and_tell, and_die
     sys.exit(guarded(command.main, sys.argv[2:]))

@@ -54,6 +54,7 @@ byte job[ERAS];                                 /* ranks of the job */
 byte shrunk[ERAS];                              /* ranks that have called Shrink */
 byte has[ERAS];                                 /* those of them that have the state */
 byte leader[ERAS];                              /* rank 0 of the job */
+bool knows[ERAS];                               /* one of those that have called Shrink has heard of the end */
 byte owed;                                      /* ranks that must have the state: to check, no rank reads it */
 byte split[VIEWS];                              /* ranks that have called Split, for a view (Pool.divide) */
 byte parting[ERAS];                             /* ranks at the last barrier (Pool.leave) */
@@ -271,11 +272,15 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
             :: else -> skip
             fi
         };
+        if
+        :: knows[era] -> goto over
+        :: else -> skip
+        fi;
         era++;
         view = 4;       /* an era has gates and communicators of its own */
         if
         :: leader[era] == NOBODY -> assert(!(owed & job[era])); goto over
-        :: else -> skip
+        :: else -> assert(!(ended & job[era - 1]))    /* nobody has ended where others go on */
         fi;
         d_step {
             if
@@ -323,11 +328,11 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
             fi
         fi;
 
-conclude: /* all evaluate; the leader writes the record, and lets the others know */
+conclude: /* all evaluate; the leader writes the record, and lets the others know, of whom some may miss it when it dies */
         evaluated[view] = evaluated[view] | ME;
         if
         :: me == lead -> wait_for((evaluated[view] & members) == members, members); concluded[era] = true
-        :: else -> wait_for(concluded[era], members)
+        :: else -> wait_in_mpi(concluded[era], members)
         fi;
 
         /* dismiss: the last message, and a barrier of all */
@@ -336,16 +341,16 @@ conclude: /* all evaluate; the leader writes the record, and lets the others kno
         :: else ->
             if
             :: atomic { link[BOX(me)] ? word, next -> skip }
-            :: atomic { MISTAKE != 20 && empty(link[BOX(me)]) && (left & LEAD) -> revoked[era] = true; goto over }
+            :: atomic { MISTAKE != 20 && empty(link[BOX(me)]) && (left & LEAD) -> goto part }
             fi;
             assert(word == ENDED);
             note(HEARD_ENDED)
         fi;
 
 leave:  parting[era] = parting[era] | ME;
-        if /* one that dies here is waited for by nobody */
+        if
         :: (parting[era] & job[era]) == job[era]
-        :: MISTAKE != 12 && gone(era, job[era])
+        :: MISTAKE != 12 && gone(era, job[era]) -> goto part
         fi;
         if
         :: me == lead -> to = 0;
@@ -355,6 +360,15 @@ leave:  parting[era] = parting[era] | ME;
             od
         :: else -> skip
         fi;
+        goto over;
+
+part:   /* Pool._part: one may have missed the end, and hears of it where all that are left meet */
+        revoked[era] = true;
+        if
+        :: MISTAKE == 22 -> goto over
+        :: else -> d_step { shrunk[era] = shrunk[era] | ME; knows[era] = true }
+        fi;
+        ((shrunk[era] | left) & job[era]) == job[era];
 over:   ended = ended | ME
     } unless { dead & ME }
 }

@@ -31,6 +31,7 @@ MISTAKES = {
     19: "who leads in the place of rank 0 does not tell the spares",
     20: "members at the end wait for a rank 0 that has died",
     21: "every rank that has the state leads",
+    22: "a rank that has heard of the end does not meet those that have not, when one has died",
 }
 
 

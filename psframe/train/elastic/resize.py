@@ -25,7 +25,7 @@ KEEPERS = 4  # members that keep the state while their parts are made anew, unti
 
 
 class Dismissed(Exception):
-    """The job has ended while this rank was a spare.
+    """The job has ended while this rank was a spare, or another one's death kept it from hearing so.
 
     Attributes
     ----------

@@ -65,6 +65,13 @@ class Asked:
             collective = "shared" if nodes == 1 else "hierarchical"
         return ExchangePlan(**{**self.way, "ranks": ranks, "nodes": nodes, "collective": collective, **other})
 
+    def mean(self, other: "Asked") -> "Asked":
+        """Return the request with the mean seconds of a step of two measurements of the same config."""
+        job = replace(self.job, work=self.job.work.mean(other.job.work))
+        if job.crowded and other.job.crowded:
+            job = replace(job, crowded=job.crowded.mean(other.job.crowded))
+        return replace(self, job=job)
+
     def in_mode(self, mode: str) -> dict[str, Any]:
         """Return the fields of a way in ``sync_ps`` or ``allreduce`` in place of the config's mode."""
         server = (self.way["server"] or "dedicated") if mode == "sync_ps" else None

@@ -121,6 +121,11 @@ class Work:
     def param_bytes(self) -> int:
         return 4 * self.n_params
 
+    def mean(self, other: "Work") -> "Work":
+        """Return the work with the mean seconds of a step of two measurements of it."""
+        full, smaller = ((mine + others) / 2 for mine, others in zip(self.step_s, other.step_s, strict=True))
+        return replace(self, step_s=(full, smaller))
+
     @classmethod
     def of(cls, found: dict[str, Any]) -> "Work":
         """Create it from the ranks' report (``psframe.predict.ranks``)."""

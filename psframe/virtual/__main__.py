@@ -1,7 +1,6 @@
 """Command ``psframe simulate CONFIG --ranks N,N --machine NAME`` (:func:`main`): training in virtual time."""
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +15,7 @@ from psframe.cluster.parser import Parser  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.predict import view  # noqa: E402
-from psframe.predict.check import add  # noqa: E402
-from psframe.predict.machine import Machine  # noqa: E402
+from psframe.predict.check import BESIDE, add  # noqa: E402
 from psframe.record.view import aligned, say  # noqa: E402
 from psframe.virtual import asked, check, engines, options  # noqa: E402
 from psframe.virtual.apart import apart  # noqa: E402
@@ -60,15 +58,18 @@ def main(argv: Sequence[str]) -> int:
         raise UserError("psframe simulate must be given a config, got none; give a YAML file")
     if arguments.simgrid and engines.interpreter() is None:
         raise UserError(engines.LACKS)
-    request = asked.Simulations(arguments, counts)
-    overrides = [*arguments.overrides, *(request.to_check() if arguments.check else ())]
-    simulations = [request.simulation(arguments.config, overrides, n) for n in counts]
+    request = asked.Simulations(arguments, counts, arguments.check)
+    simulations, real = _asked(request, counts)
     answers = apart([partial(asked.records, one, arguments.simgrid) for one in simulations])
-    ended = [(one, answer) for one, answer in zip(simulations, answers, strict=True) if "error" not in answer]
+    ended = [at for at, answer in enumerate(answers) if "error" not in answer]
     if ended:
-        _tell([answer for _, answer in ended])
-        found = [(one, answer["records"]) for one, answer in ended]
-        known = _checked(arguments, found) if arguments.check else request.machine
+        _tell([answers[at] for at in ended])
+        known = request.machine
+        if real:
+            runs = [(answers[at]["records"], real[at], simulations[at].overrides) for at in ended]
+            table, checks = check.told(runs)
+            say(table)
+            known = add(arguments.machine, checks, "simulations")
         say(view.error_line(known.simulations))
     failed = [
         answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}"
@@ -78,6 +79,17 @@ def main(argv: Sequence[str]) -> int:
     if failed:
         raise UserError("; ".join(failed))
     return 0
+
+
+def _asked(request: asked.Simulations, counts: Sequence[int]) -> tuple[list[Simulation], list[check.Records]]:
+    """Return the simulations, and, where they are checked, the records of real ranks, which then train first."""
+    arguments = request.arguments
+    if not arguments.check:
+        return [request.simulation(arguments.config, arguments.overrides, n) for n in counts], []
+    start, overrides = mpirun.launcher(arguments.mpirun), [*arguments.overrides, *BESIDE]
+    request.time(arguments.config, overrides)
+    pairs = [check.beside(request, start, overrides, n) for n in counts]
+    return [simulation for simulation, _ in pairs], [records for _, records in pairs]
 
 
 def _tell(answers: Sequence[dict[str, Any]]) -> None:
@@ -91,16 +103,6 @@ def _tell(answers: Sequence[dict[str, Any]]) -> None:
         if answer["links"]:
             say(f"links: {answer['links']}")
     say(f"\n{aligned(rows)}")
-
-
-def _checked(arguments: Namespace, ended: Sequence[tuple[Simulation, check.Records]]) -> Machine:
-    """Train what was simulated, print both, and return the machine with the times of both."""
-    start = mpirun.launcher(arguments.mpirun)
-    table, checks = check.told(
-        [(found, check.beside(found, start, one.config, one.overrides), one.overrides) for one, found in ended]
-    )
-    say(table)
-    return add(arguments.machine, checks, "simulations")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from psframe.cluster import mpirun
 from psframe.errors import UserError
-from psframe.predict import check, command, machine, measure
+from psframe.predict import command, machine, measure
 from psframe.predict.exchange import Node
 from psframe.predict.job import ExchangePlan
 from psframe.predict.model import Job
@@ -32,15 +32,17 @@ class Simulations:
         With those of :func:`psframe.virtual.options.add`, ``ranks`` and ``mpirun``.
     counts : sequence of int
         The numbers that ``ranks`` lists.
+    is_checked : bool
+        True if the same is trained on real ranks, too: on one node, unless ``nodes`` tells of others.
 
     Raises
     ------
     UserError
-        If an option is wrong.
+        If an option is wrong, or simulations could not be compared with real ranks that should be.
     """
 
-    def __init__(self, arguments: Namespace, counts: Sequence[int]):
-        self.arguments, self.is_checked = arguments, False
+    def __init__(self, arguments: Namespace, counts: Sequence[int], is_checked: bool = False):
+        self.arguments, self.is_checked = arguments, is_checked
         if not arguments.machine:
             raise UserError(f"--machine must name a profile, got none; give one of {', '.join(machine.names())}")
         self.machine = machine.read(arguments.machine)
@@ -55,7 +57,9 @@ class Simulations:
         for n in counts:
             _slow(arguments.slow, n)
             _lose(arguments.lose, n)
-        self._measured: dict[tuple[str, ...], command.Asked] = {}
+        if is_checked:
+            self._check_is_here()
+        self._measured: dict[tuple[str, ...], list[command.Asked]] = {}
 
     def simulation(self, config: str, overrides: Sequence[str], n: int, repeat: int = 0) -> Simulation:
         """Return the simulation of a config on ``n`` ranks; its step is timed here, unless its seconds are given.
@@ -77,31 +81,28 @@ class Simulations:
         of_faults = [*_slow(arguments.slow, n), *(["fault.on_worker_loss=continue"] if dies_s else [])]
         return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
 
-    def to_check(self) -> Sequence[str]:
-        """Return overrides of runs that are to be trained on real ranks, too: on one node, unless it is told of others.
-
-        Raises
-        ------
-        UserError
-            If they could not be compared.
-        """
+    def _check_is_here(self) -> None:
         measure.check_is_this(self.machine)
         if self.arguments.step_s or self.arguments.lose:
             option = "--step-s" if self.arguments.step_s else "--lose"
             raise UserError(f"--check must simulate what this machine does, got {option}; leave that out")
-        self.is_checked = True
-        return check.BESIDE
+
+    def time(self, config: str, overrides: Sequence[str]) -> None:
+        """Time a config's step, again if it was; simulations take the mean of the last two times."""
+        of_step = _of_step(overrides)
+        unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
+        asked = {**vars(self.arguments), **unasked, "config": config}
+        asked["overrides"] = [*of_step, "sync={mode: allreduce}"]  # a step is the same in all modes
+        found = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
+        self._measured.setdefault((config, *of_step), []).append(found)
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
         """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
-        of_step = [key for key in overrides if re.split(r"[.=]", key, maxsplit=1)[0] not in NOT_OF_STEP]
-        key = (config, *of_step)
+        key = (config, *_of_step(overrides))
         if key not in self._measured:
-            unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
-            asked = {**vars(self.arguments), **unasked, "config": config}
-            asked["overrides"] = [*of_step, "sync={mode: allreduce}"]  # a step is the same in all modes
-            self._measured[key] = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
-        return self._measured[key]
+            self.time(config, overrides)
+        times = self._measured[key]
+        return times[-2:][0].mean(times[-1])
 
 
 def records(asked: Simulation, checks_links: bool = False) -> dict[str, Any]:
@@ -115,6 +116,10 @@ def records(asked: Simulation, checks_links: bool = False) -> dict[str, Any]:
     path = run.outputs.run_dir.path
     told = engines.compared(costs.between) if checks_links else ""
     return {"run": str(path), "records": metrics.read(path), "links": told}
+
+
+def _of_step(overrides: Sequence[str]) -> list[str]:
+    return [key for key in overrides if re.split(r"[.=]", key, maxsplit=1)[0] not in NOT_OF_STEP]
 
 
 def _modelled(job: Job, way: ExchangePlan) -> Callable[[int, int], float]:

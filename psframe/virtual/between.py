@@ -96,6 +96,5 @@ class Between:
                 arrival.then()
 
     def _go_on(self, rank: Rank) -> None:
-        event = self.ranks.current
-        rank.at_s, rank.since = event.at_s, event.since
-        self.ranks.order.add(rank)
+        rank.since = self.ranks.current.since
+        self.ranks.go_on(rank, self.ranks.current.at_s)

@@ -8,26 +8,33 @@ from psframe.errors import UserError
 from psframe.predict import check
 from psframe.predict.machine import Check
 from psframe.record.view import aligned
+from psframe.virtual.asked import Simulations
+from psframe.virtual.training import Simulation
 
 Records = Sequence[dict[str, Any]]
 
 
-def beside(simulated: Records, start: Sequence[str], config: str, overrides: Sequence[str]) -> Records:
-    """Return the records of real ranks, as many as were simulated.
+def beside(request: Simulations, start: Sequence[str], overrides: Sequence[str], n: int) -> tuple[Simulation, Records]:
+    """Train on ``n`` real ranks; return their records, and the simulation of the same, whose step was timed around.
+
+    A machine with noise may be another one minutes later.
 
     Raises
     ------
     UserError
         If they do not train, or lie on another number of nodes.
     """
-    last = simulated[-1]
-    real = check.trained(start, config, overrides, last["n_ranks"])
-    if (nodes := real[-1]["n_nodes"]) != last["n_nodes"]:
+    config = request.arguments.config
+    real = check.trained(start, config, overrides, n)
+    request.time(config, overrides)
+    simulation = request.simulation(config, overrides, n)
+    wanted, nodes = max(simulation.premises.node_of) + 1, real[-1]["n_nodes"]
+    if nodes != wanted:
         raise UserError(
-            f"--check must train on the nodes that are simulated, {last['n_nodes']}, got {nodes} from the launcher; "
+            f"--check must train on the nodes that are simulated, {wanted}, got {nodes} from the launcher; "
             "give --nodes what it starts ranks on"
         )
-    return real
+    return simulation, real
 
 
 def told(runs: Sequence[tuple[Records, Records, Sequence[str]]]) -> tuple[str, list[Check]]:

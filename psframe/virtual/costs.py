@@ -103,12 +103,8 @@ class Costs(Free):
         self.ranks.point()  # others begin theirs that are earlier
         me = self.ranks.current
         node = self.premises.node_of[me.number]
-        self.cores.begin(node, me.number, me.at_s, seconds, partial(self._go_on, me), first)
+        self.cores.begin(node, me.number, me.at_s, seconds, partial(self.ranks.go_on, me), first)
         return self.ranks.pause()
-
-    def _go_on(self, rank: Rank, at_s: float) -> None:
-        rank.at_s = at_s
-        self.ranks.order.add(rank)
 
     def sends(self, source: int, target: int, n_bytes: int, then: Callable[[], None] | None = None) -> None:
         if not self._is_metered:

@@ -1,4 +1,7 @@
-"""Pages of virtual ranks: given back (:func:`forget`), or shared until they are written (:class:`Copies`)."""
+"""Pages of virtual ranks: given back (:func:`forget`), shared until they are written (:class:`Copies`), or by all.
+
+One rank at a time uses what they have in :class:`Common`.
+"""
 
 import mmap
 import os
@@ -50,7 +53,7 @@ class Copies:
         bytes_in, bytes_out = source.view(np.uint8), out.view(np.uint8)
         try:
             self._keep(bytes_in[begin:end])
-            compiled.numa.map_private(whole, self._fd)
+            compiled.numa.map_file(whole, self._fd, private=True)
         except OSError:  # no file in memory, or huge pages
             out[:] = source
             return
@@ -61,8 +64,7 @@ class Copies:
         if np.array_equal(numbers.view(np.int32), self._numbers):
             return
         self._close()
-        self._fd = os.memfd_create("copies")
-        os.ftruncate(self._fd, len(numbers))
+        self._fd = _file(len(numbers))
         memory = mmap.mmap(self._fd, len(numbers), mmap.MAP_SHARED)
         np.copyto(np.frombuffer(memory, np.uint8), numbers)
         self._numbers = np.frombuffer(memory, np.int32)
@@ -71,3 +73,37 @@ class Copies:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._numbers = -1, np.empty(0, np.int32)
+
+
+class Common:
+    """Memory of many ranks, of which one at a time uses its own, and reads nothing there that it has not written."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[int, int], int] = {}  # by number and size
+
+    def __del__(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+
+    def share(self, number: int, memory: np.ndarray) -> bool:
+        """Let ``memory`` have the pages of all of this number and size; return False where it cannot.
+
+        It must be a mapping of its own (:class:`psframe.compiled.numa.Block`): others would come to lie there later.
+        """
+        whole = inner(memory)
+        if not isinstance(memory.base, compiled.numa.Block) or whole.ctypes.data != memory.ctypes.data:
+            return False
+        try:
+            if (number, len(whole)) not in self._files:
+                self._files[number, len(whole)] = _file(len(whole))
+            compiled.numa.map_file(whole, self._files[number, len(whole)], private=False)
+        except OSError:  # no file in memory, or huge pages
+            return False
+        return True
+
+
+def _file(n_bytes: int) -> int:
+    """Return a file in memory, zeroed, whose pages live as long as they are mapped."""
+    file = os.memfd_create("pages")
+    os.ftruncate(file, n_bytes)
+    return file

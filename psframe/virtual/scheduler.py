@@ -169,8 +169,13 @@ class Scheduler:
         self.point()
 
     def pause(self) -> None:
-        """Wait until the order has this rank again by itself."""
+        """Wait until :meth:`go_on`."""
         self._switch(self.current)
+
+    def go_on(self, rank: Rank, at_s: float) -> None:
+        """Let a rank that pauses go on at a virtual time."""
+        rank.at_s = at_s
+        self.order.add(rank)
 
     def misses(self, key: Hashable) -> bool:
         """Note what this rank has looked for in vain, for :meth:`until`; return False."""

@@ -1,6 +1,6 @@
 """Steps of virtual ranks (:class:`TakingTime`): gradients are computed for real, and take a machine's seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.mailbox import Mailbox
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs
-from psframe.virtual.pages import Copies, forget
+from psframe.virtual.pages import Common, Copies, forget
 
 
 class TakingTime:
@@ -21,11 +21,14 @@ class TakingTime:
 
     A worker of a server has parameters of its own, which nobody changes, so it computes when the seconds are over: of a
     thousand such workers, those that compute or wait to post have gradients, and the server's memory those that it has
-    not served yet. Other ranks compute first, and tell the hook of backward when its layers are due. Behind a
-    computation no rank keeps activations. An evaluation takes no time.
+    not served yet. Other ranks compute first, and tell the hook of backward when its layers are due. An evaluation
+    takes no time.
+
+    Behind a computation no rank keeps activations. Where no other rank runs before its end, all have the same
+    ``common`` pages for them, which stay in the cache; else they are given back.
     """
 
-    def __init__(self, costs: Costs, rank: int, run: Run):
+    def __init__(self, costs: Costs, rank: int, run: Run, common: Common):
         self.costs, self.rank, self.batch = costs, rank, run.sampler.batch_size
         self._gradients, self._evaluate = run.work.gradients, run.work.evaluate
         run.work.gradients, run.work.evaluate = self.gradients, self.evaluate  # type: ignore
@@ -36,6 +39,7 @@ class TakingTime:
                 _spare_posts(run.sync.mailbox)
         self.shares = shares(run.network)
         self.blocks = run.blocks
+        self.kept = _share(common, run)
 
     def gradients(
         self, samples: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
@@ -44,8 +48,7 @@ class TakingTime:
         if self.is_last:
             self.costs.compute(seconds)
         noting = LayerHook(hook.layers, reached.append) if hook else None
-        loading_s = self._gradients(samples, n_samples, epoch, losses, noting)
-        _forget(self.blocks, "activations")
+        loading_s = self._computed(self._gradients, samples, n_samples, epoch, losses, noting)
         passed = 1.0 if self.is_last else 0.0
         for segment in reached:
             passed = self._pass(seconds, passed, self.shares.get(segment.start, 1.0))
@@ -65,9 +68,18 @@ class TakingTime:
         return is_exchanged
 
     def evaluate(self, *given: Any, **named: Any) -> np.ndarray:
-        tested = self._evaluate(*given, **named)
-        _forget(self.blocks, "activations")
+        tested: np.ndarray = self._computed(self._evaluate, *given, **named)
         return tested
+
+    def _computed(self, compute: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        me = self.costs.ranks.current
+        before = me.n_points
+        found = compute(*given, **named)
+        if not self.kept:
+            _forget(self.blocks, "activations")
+        elif me.n_points != before:
+            raise RuntimeError("a rank met others within a computation, in whose activations all ranks compute")
+        return found
 
 
 def spare(data: Copies, run: Run) -> None:
@@ -85,6 +97,14 @@ def spare(data: Copies, run: Run) -> None:
     for place, memory in run.blocks:
         if role_of(place) == "data":
             data.copy(memory, memory)
+
+
+def _share(common: Common, run: Run) -> bool:
+    """Let a rank compute in the activations of all, unless it meets others meanwhile; return True if it does."""
+    if run.work.ranks_meet or run.config.parallel.is_cut:
+        return False
+    blocks = [memory for place, memory in run.blocks if role_of(place) == "activations"]
+    return all(common.share(number, memory) for number, memory in enumerate(blocks))
 
 
 def _spare_posts(mailbox: Mailbox) -> None:

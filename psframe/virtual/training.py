@@ -19,7 +19,7 @@ from psframe.train.plan import plan as planning
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.job import Job
-from psframe.virtual.pages import Copies
+from psframe.virtual.pages import Common, Copies
 from psframe.virtual.site import site, world
 from psframe.virtual.steps import TakingTime, spare
 
@@ -57,23 +57,23 @@ def simulated(asked: Simulation, costs: Costs) -> Run:
     """
     ranks = costs.ranks
     every = world(ranks, Job(asked.premises.node_of, site, costs))
-    built = partial(spare, Copies())
+    built, common = partial(spare, Copies()), Common()
     with CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
         try:
-            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], built))
+            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], built, common))
         except PeerLost as lost:
             raise UserError(f"{lost}; let other ranks die, or at another time, or take another sync.mode") from None
     return next(run for run in runs if run and run.cluster.rank == 0)
 
 
-def _on_rank(asked: Simulation, costs: Costs, comm: Any, built: Callable[[Run], None]) -> Run:
+def _on_rank(asked: Simulation, costs: Costs, comm: Any, built: Callable[[Run], None], common: Common) -> Run:
     cluster = join(comm)
     number = costs.ranks.current.number
 
     def prepared(run: Run) -> None:
         gc.freeze()  # what this rank has made, which each collection of later ones would look through
         run.labels["simulated"] = asked.machine
-        TakingTime(costs, number, run)
+        TakingTime(costs, number, run, common)
         node, together = asked.premises.node, run.sync.traits.in_step or run.team.worker is not None
         costs.meter(number, traffics(run), min(node.ranks, int(node.machine.cores.value)) if together else 1)
 

@@ -47,6 +47,25 @@ def test_synchronous_run_has_the_bits_of_real_ranks(config, tmp_path, mpich, mod
     assert [r["params_sha256"] for r in found] == [r["params_sha256"] for r in records(real)]
 
 
+#: ranks compute in the same memory, but for those that meet within a step
+LAYERS = (
+    ("sync.mode=allreduce", "model=tests.helpers.tiny:meeting"),
+    ("sync.mode=allreduce", "model=tests.helpers.tiny:residual", "train.precision=bf16"),
+    ("sync.mode=sync_ps", "nn.kernels=winograd", "augment={crop: 2, flip: both}"),
+    ("sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=24"),
+    ("sync={mode: allreduce, balance: speed}", "train.reproducible=any_workers", "train.global_batch=24"),
+)
+
+
+@pytest.mark.parametrize("keys", thinned([(keys,) for keys in LAYERS], (1, 4)))
+def test_ranks_compute_as_if_their_memory_was_their_own(config, tmp_path, mpich, keys):
+    (found,), _ = simulated(config, "--ranks", 3, *keys, GENTLE)
+    ended = launcher.train(mpich, 3, config, "--quiet", *keys, GENTLE, f"record.dir={tmp_path / 'real'}")
+    assert ended.status == 0, ended
+    (real,) = (tmp_path / "real").iterdir()
+    assert [r["params_sha256"] for r in found] == [r["params_sha256"] for r in records(real)]
+
+
 @pytest.mark.parametrize(("mode", "n_nodes"), thinned(list(product(MODES, (1, 2))), (1, 2, 7, 9, 13, 16, 25)))
 def test_every_mode_trains_and_counts(config, mode, n_nodes):
     if "hogwild" in mode and "dogwild" not in mode and n_nodes > 1:

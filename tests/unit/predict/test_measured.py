@@ -7,6 +7,7 @@ import pytest
 
 from psframe.predict import codecs, measure
 from psframe.predict.machine import Exchange
+from tests.helpers.predictions import work
 
 
 class Clock:
@@ -58,6 +59,12 @@ def test_codec_takes_the_mean_seconds_of_all_ranks(maker):
     found = codecs.measure(ranks(1.0, 2.0, 6.0), {"name": "some", "k": 3}, 10)
     assert (found["name"], found["encode_s"], found["add_s"]) == ("some", pytest.approx(90), pytest.approx(30))
     assert codecs.measure(ranks(1.0), "none", 10) is None
+
+
+def test_work_that_was_measured_twice_takes_the_mean_seconds():
+    once, again = work(step_s=(2.0, 1.0)), work(step_s=(4.0, 1.5))
+    assert once.mean(again) == work(step_s=(3.0, 1.25))
+    assert once.mean(once) == once
 
 
 def test_seconds_of_exchanges_rise_with_bytes_for_each_method_and_number_of_ranks():

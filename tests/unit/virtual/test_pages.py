@@ -8,13 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psframe import compiled
-from psframe.virtual.pages import LEAST, PAGE, Copies, forget, inner
+from psframe.virtual.pages import LEAST, PAGE, Common, Copies, forget, inner
 from tests.helpers.suite import examples
 
 
 def numbers(n_bytes, at=0):
     """Return memory of its own, float32, that begins ``at`` bytes behind a page."""
-    return np.frombuffer(compiled.numa.Block(at + n_bytes), np.uint8)[at:].view(np.float32)
+    return block(at + n_bytes)[at // 4 :]
+
+
+def block(n_bytes):
+    """Return a mapping as an array, float32."""
+    return np.frombuffer(compiled.numa.Block(n_bytes), np.float32)
 
 
 def file_of(array):
@@ -84,6 +89,36 @@ def test_copies_without_a_file_in_memory(monkeypatch):
     Copies().copy(source, out)
     assert np.array_equal(source, out)
     assert file_of(out) == 0
+
+
+def test_memory_of_a_number_and_a_size_is_the_same_for_all():
+    common = Common()
+    first, second, other, smaller = (block(n) for n in (4 * PAGE, 4 * PAGE, 4 * PAGE, 2 * PAGE))
+    assert all([common.share(0, first), common.share(0, second), common.share(1, other), common.share(0, smaller)])
+    first[:] = 1
+    assert np.array_equal(first, second)
+    assert not other.any()
+    assert not smaller.any()
+    del common, first
+    second[0] = 2  # its pages are there as long as it is
+    assert second[1] == 1
+
+
+def test_memory_within_other_memory_is_not_shared():
+    memory = block(4 * PAGE)
+    memory[:] = 1
+    assert not Common().share(0, memory[PAGE // 4 :])
+    assert not Common().share(0, np.ones(4 * PAGE, np.float32))
+    assert memory.all()
+    assert file_of(memory) == 0
+
+
+def test_memory_is_not_shared_without_a_file_in_memory(monkeypatch):
+    def refused(*_):
+        raise OSError("no file in memory here")
+
+    monkeypatch.setattr("os.memfd_create", refused)
+    assert not Common().share(0, block(4 * PAGE))
 
 
 @pytest.mark.parametrize("at", [0, 4, PAGE - 4])

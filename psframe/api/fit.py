@@ -19,7 +19,7 @@ from psframe.api.watched import RankError, Watched
 from psframe.cluster import mpirun as launchers
 from psframe.config import schema, tuned
 from psframe.errors import UserError
-from psframe.record import onward
+from psframe.record import log, onward
 from psframe.train.callbacks import calls
 
 
@@ -32,6 +32,7 @@ def fit(
     callbacks: Sequence[Any] = (),
     mpirun: str | None = None,
     quiet: bool = False,
+    log_level: str = "warning",
     **sections: Any,
 ) -> Run:
     """Train a network on ranks that this call starts, and return the run.
@@ -58,6 +59,8 @@ def fit(
         Launcher and its flags, such as ``mpirun --oversubscribe``.
     quiet : bool
         True to show no progress.
+    log_level : {'debug', 'info', 'warning', 'error'}
+        Least level of the lines that ranks show on stderr; the run's ``log.jsonl`` has more.
     **sections
         Sections of the config, over those of ``config``: ``model=my_layers, train={"epochs": 3}``. ``model`` may be a
         list of layers or a class of ``torch.nn.Module``; ``optimizer`` one of ``psframe.optim``.
@@ -77,8 +80,10 @@ def fit(
     """
     arrays = None if data is None and test_data is None else Arrays(data, test_data)
     calls.check(callbacks)
+    if log_level not in log.LEVELS:
+        raise UserError(f"log_level must be one of {', '.join(log.LEVELS)}, got {log_level!r}; give log_level='info'")
     content, given = objects.named(_content(config, sections, arrays))
-    asked = Request(content, overrides, given, arrays, callbacks, quiet)
+    asked = Request(content, overrides, given, arrays, callbacks, quiet, log_level)
     if any(name in os.environ for name in launchers.LAUNCHED):
         from psframe.api.here import train
 
@@ -87,7 +92,7 @@ def fit(
         schema.read(content, tuned.without_word(overrides))  # most mistakes are told before ranks are started
         path = _started(asked, _launcher(mpirun, ranks))
     path = path.resolve()
-    again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
+    again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet, "log_level": log_level}
     return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})
 
 
@@ -142,8 +147,9 @@ def _started(asked: Request, launcher: Sequence[str]) -> Path:
         watched.fail(rank, message)
 
     path = [os.path.abspath(folder) for folder in sys.path]
+    of_job = (asked.content, list(asked.overrides), path, sys.argv, sent, facts, asked.log_level)
     answers: Answers = {
-        "job": lambda rank: rank.send((asked.content, list(asked.overrides), path, sys.argv, sent, facts)),
+        "job": lambda rank: rank.send(of_job),
         "callbacks": lambda rank: rank.send(sent_callbacks),
         "read": lambda rank, *part: rank.send(arrays.read(*part) if arrays else None),
         "begun": watched.begun,

@@ -13,6 +13,7 @@ from psframe.cluster import communicators  # noqa: E402
 from psframe.cluster.cluster import AgreedError  # noqa: E402
 from psframe.cluster.command import give_up  # noqa: E402
 from psframe.cluster.joining import join  # noqa: E402
+from psframe.record import log  # noqa: E402
 from psframe.train import command  # noqa: E402
 
 
@@ -26,6 +27,7 @@ def train(asked: Request) -> Path:
     SystemExit
         On every rank, after a signal.
     """
+    log.level(asked.log_level)
     arrays = asked.arrays
     script.give({**asked.objects, **({"dataset": dataset(arrays.facts, arrays.read)} if arrays else {})})
     try:

@@ -23,6 +23,7 @@ from psframe.errors import UserError
 LEAVE_S = 12.0  # from the request to leave until the ranks are killed
 AGAIN_S = 1.0  # from one request to the next: a launcher drops signals sent before its ranks run
 END_S = 5.0  # for killed processes to be gone
+LESS = tuple(f"psframe: {level}: " for level in ("debug", "info", "warning"))  # of lines that are no errors
 BANNER = "=" * 83  # begins what MPICH's launcher prints of a rank that died
 
 #: a rank's request and the function that answers it: ``answer(channel, *given)``
@@ -42,7 +43,7 @@ class Job:
     Attributes
     ----------
     said : list of str
-        Lines of the ranks on stderr that begin with ``psframe: ``, but for warnings.
+        Errors of the ranks: lines on stderr that begin with ``psframe: ``, but for warnings and less.
     """
 
     def __init__(self, words: Sequence[str], answers: Answers):
@@ -161,7 +162,7 @@ class Output:
     ----------
     stream : file
     said : list of str or None
-        Takes psframe's messages, but for warnings; what follows the first is the launcher's, and not passed on.
+        Takes psframe's errors; what follows the first is the launcher's, and not passed on.
     """
 
     def __init__(self, stream: Any, said: list[str] | None):
@@ -182,7 +183,7 @@ class Output:
             self.ended = True
             return
         if self.said is not None:
-            if line.startswith("psframe: ") and not line.startswith("psframe: warning: "):
+            if line.startswith("psframe: ") and not line.startswith(LESS):
                 self.said.append(line.removeprefix("psframe: "))
             if self.said:
                 return

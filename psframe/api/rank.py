@@ -27,6 +27,7 @@ from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
 from psframe.cluster.command import give_up, report_to, run  # noqa: E402
 from psframe.cluster.flight.recorder import recording  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
+from psframe.record import log  # noqa: E402
 from psframe.record.library_warnings import LIBRARIES  # noqa: E402
 from psframe.train import command  # noqa: E402
 
@@ -79,7 +80,8 @@ class Rank:
 
     def _take(self) -> tuple[dict[str, Any], list[str]]:
         """Take the config and its objects from the script."""
-        config, overrides, path, sys.argv, data, facts = self._ask("job")
+        config, overrides, path, sys.argv, data, facts, log_level = self._ask("job")
+        log.level(log_level)
         sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
         given = objects.unpickled("an object of the script", data)
         script.give({**given, **({"dataset": arrays.dataset(facts, self._read)} if facts else {})})

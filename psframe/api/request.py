@@ -23,6 +23,8 @@ class Request:
     callbacks : sequence
     quiet : bool
         True to show no progress.
+    log_level : str
+        Least level of the lines that ranks show, of ``psframe.record.log.LEVELS``.
     """
 
     content: Mapping[str, Any]
@@ -31,3 +33,4 @@ class Request:
     arrays: Arrays | None
     callbacks: Sequence[Any]
     quiet: bool
+    log_level: str

@@ -52,6 +52,14 @@ def given(tmp_path, **changes):
     return {key: value for key, value in {**usual, **changes}.items() if value is not None}
 
 
+def test_ranks_log_at_the_level_that_is_asked_for(mpich, tmp_path, capfd):
+    psframe.fit(**given(tmp_path, log_level="info"))
+    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("psframe: info: rank 0")]
+    assert any("epoch" in line for line in told), told
+    with pytest.raises(psframe.UserError, match="log_level must be one of debug, info, warning, error, got 'loud'"):
+        psframe.fit(**given(tmp_path, log_level="loud"))
+
+
 @pytest.mark.full
 def test_config_trains_to_the_bits_of_the_command(mpich, tmp_path):
     keys = ("train.epochs=1", "dataset.limit=300", f"record.dir={tmp_path}")

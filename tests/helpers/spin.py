@@ -19,7 +19,7 @@ def checked(model, folder, *options, **defined):
         ["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"],
         ["./pan", "-m100000", *options],
     ):
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800)
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600)
         assert ended.returncode == 0, (ended.stdout, ended.stderr)
     assert "max search depth too small" not in ended.stdout
     return ended.stdout

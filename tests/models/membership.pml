@@ -82,11 +82,15 @@ bool changed;                                   /* the one request of the run wa
     :: atomic { gone(era, set) -> goto loss } \
     fi
 
+/* Who tells one that has died may notice it (Link.spread), but for the last message (Link.call). */
 inline tell_all(kind, mask) {
     to = 0;
     do
     :: to < N && to != lead && (whom & job[era] & (1 << to)) ->
-        link[BOX(to)] ! kind, mask;
+        if
+        :: link[BOX(to)] ! kind, mask
+        :: kind != ENDED && (dead & (1 << to)) -> goto loss
+        fi;
         to++
     :: to < N && !(to != lead && (whom & job[era] & (1 << to))) -> to++
     :: to >= N -> break

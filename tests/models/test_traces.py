@@ -15,6 +15,13 @@ TRACE = (
     "VIEW 3,HEARD_CHANGE,VIEW 7,STEP,LOSS,LEADS 0,HEARD_GOES_ON,VIEW 5,STEP,STEP,HEARD_ENDED",
 )
 
+#: of another one: rank 3, a spare, is killed, which rank 0 notices when it tells all of a change
+TOLD = (
+    "VIEW 7,COMMIT,COMMIT,LOSS,LEADS 0,VIEW 7,COMMIT,COMMIT",
+    *["VIEW 7,STEP,STEP,HEARD_CHANGE,VIEW 3,LOSS,LEADS 0,HEARD_GOES_ON,VIEW 7,STEP,STEP,HEARD_ENDED"] * 2,
+    "VIEW 7",
+)
+
 
 def drawn(draw):
     """Return ranks, how many train at first, a schedule of one change and one kill, and the rank that is killed."""
@@ -67,5 +74,6 @@ def test_trace_is_refused_where_a_rank_did_something_else_or_less(tmp_path, rank
     assert not can_be_done(traces, 1, STEPS, tmp_path / "spin")
 
 
-def test_trace_of_a_run_is_accepted(tmp_path):
-    assert can_be_done([line.split(",") for line in TRACE], 1, STEPS, tmp_path / "spin")
+@pytest.mark.parametrize(("lines", "victim"), [(TRACE, 1), (TOLD, 3)])
+def test_trace_of_a_run_is_accepted(tmp_path, lines, victim):
+    assert can_be_done([line.split(",") for line in lines], victim, STEPS, tmp_path / "spin")

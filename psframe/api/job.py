@@ -19,11 +19,12 @@ from psframe.api import channel
 from psframe.api.channel import Channel
 from psframe.cluster import mpirun
 from psframe.errors import UserError
+from psframe.record import log
 
 LEAVE_S = 12.0  # from the request to leave until the ranks are killed
 AGAIN_S = 1.0  # from one request to the next: a launcher drops signals sent before its ranks run
 END_S = 5.0  # for killed processes to be gone
-LESS = tuple(f"psframe: {level}: " for level in ("debug", "info", "warning"))  # of lines that are no errors
+LESS = tuple(f"psframe: {level}: " for level in log.LEVELS[:-1])  # of lines that are no errors
 BANNER = "=" * 83  # begins what MPICH's launcher prints of a rank that died
 
 #: a rank's request and the function that answers it: ``answer(channel, *given)``

@@ -212,7 +212,8 @@ class Pool:
             try:
                 if self.shrinks:
                     self._shrunk()
-                communicators.revoke()  # MPI's own end would wait for the one that died
+                else:
+                    communicators.revoke()  # MPI's own end would wait for the one that died
                 return
             except LOSSES as next_loss:
                 lost = next_loss

@@ -9,11 +9,6 @@ from tests.helpers.live import records_of
 from tests.helpers.pairs import pairwise
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
-MODES = {
-    "dedicated": ["configs/fashion_sync_ps.yaml"],
-    "colocated": ["configs/fashion_sync_ps.yaml", "sync.server=colocated"],
-    "allreduce": ["configs/fashion_allreduce.yaml"],
-}
 
 
 def train(n, tmp_path, *args, mpi="mpich", timeout_s=900):
@@ -22,16 +17,6 @@ def train(n, tmp_path, *args, mpi="mpich", timeout_s=900):
     ended = launcher.run(chosen, n, command, timeout_s=timeout_s)
     assert ended.status == 0, ended
     return records_of(tmp_path)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("mode", MODES)
-def test_lenet_learns_fashion_mnist_in_three_epochs(mode, tmp_path):
-    if not FASHION.is_dir():
-        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
-    records = train(4, tmp_path, *MODES[mode])
-    assert [r["epoch"] for r in records] == [1, 2, 3]
-    assert records[-1]["accuracy"] >= 0.88, records
 
 
 @pytest.mark.full
@@ -107,15 +92,20 @@ def test_quickstart_at_every_number_of_ranks(n, mpi, mode, collective, tmp_path)
 
 
 @pytest.mark.full
-def test_modes_learn_fashion_mnist_as_well_as_sync_ps(tmp_path):
-    """Three epochs on 4 ranks, as the configs are: within 2 points, and a bound of 0 to the bit."""
+def test_modes_learn_fashion_mnist_in_three_epochs(tmp_path):
+    """On 4 ranks, as the configs are: 88 % in the synchronous ones, all within 2 points, a bound of 0 to the bit."""
     if not FASHION.is_dir():
         pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
-    plain = train(4, tmp_path / "plain", "configs/fashion_sync_ps.yaml")
-    bounded = train(4, tmp_path / "bounded", "configs/fashion_sync_ps.yaml", "sync={mode: async_ps, staleness: 0}")
-    assert bounded[-1]["params_sha256"] == plain[-1]["params_sha256"]
-    found = {}
-    for path in sorted((launcher.ROOT / "configs").glob("fashion_*.yaml")):
-        found[path.stem] = train(4, tmp_path / path.stem, str(path))[-1]["accuracy"]
-    assert len(found) >= 14
-    assert {name: a for name, a in found.items() if a < plain[-1]["accuracy"] - 0.02} == {}
+    plain = "configs/fashion_sync_ps.yaml"
+    given = {path.stem: [str(path)] for path in sorted((launcher.ROOT / "configs").glob("fashion_*.yaml"))}
+    given["bounded"] = [plain, "sync={mode: async_ps, staleness: 0}"]
+    given["colocated"] = [plain, "sync.server=colocated"]
+    records = {name: train(4, tmp_path / name, *words) for name, words in given.items()}
+    assert {tuple(record["epoch"] for record in found) for found in records.values()} == {(1, 2, 3)}
+    last = {name: found[-1] for name, found in records.items()}
+    sure = last["fashion_sync_ps"]
+    assert last["bounded"]["params_sha256"] == sure["params_sha256"]
+    low = {name: end["accuracy"] for name, end in last.items() if end["accuracy"] < sure["accuracy"] - 0.02}
+    assert len(last) >= 16
+    assert not low
+    assert all(last[name]["accuracy"] >= 0.88 for name in ("fashion_sync_ps", "fashion_allreduce", "colocated")), last

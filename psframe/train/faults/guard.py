@@ -78,7 +78,7 @@ class Guard:
         work: Work,
     ):
         self.work, fault = work, config.fault
-        self.slow = Slow(fault, cluster.rank, config.train.seed)
+        self.slow = Slow(fault, cluster.rendezvous.name(cluster.rank), config.train.seed)
         self.fault, self.cluster, self.team, self.tally = fault, cluster, team, tally
         self.collective, self.updater, self.arena = collective, updater, updater.arena
         self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)

@@ -5,7 +5,6 @@ counters in the kernel. Between nodes, MPI copies from the sender's slot to the 
 """
 
 from math import prod
-from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.cluster.counters import NodeCounters
 from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import Shape
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 
 SENT, FREED = 0, 1
@@ -120,9 +120,9 @@ class Near:
         self.n_sent = self.n_received = self.n_freed = 0
 
     def _until(self, counter: int, value: int) -> None:
-        began = perf_counter()
+        began = CLOCK.now()
         self.counters.until(counter, value)
-        self.waited_s += perf_counter() - began
+        self.waited_s += CLOCK.now() - began
 
     def send(self, array: np.ndarray) -> None:
         if self.n_sent >= len(self.slots):
@@ -172,10 +172,10 @@ class Far:
         self.traffic, self.waited_s, self.count = Traffic(), 0.0, 0
 
     def _until(self, request: Any) -> None:
-        began = perf_counter()
+        began = CLOCK.now()
         if not request.Test():
             self.cluster.patience.wait(request, [self.node])
-        self.waited_s += perf_counter() - began
+        self.waited_s += CLOCK.now() - began
 
     def send(self, array: np.ndarray) -> None:
         place = self.count % len(self.slots)

@@ -6,8 +6,6 @@ convolutions; the crew gathers the outputs; and each rank passes all of them thr
 crew sums the gradients of the convolutions only.
 """
 
-from time import perf_counter
-
 import numpy as np
 
 from psframe.collectives.base import cut
@@ -15,6 +13,7 @@ from psframe.errors import UserError
 from psframe.nn.base import Pass
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.parallel.grid import Grid
@@ -73,9 +72,9 @@ class Hybrid(Pipeline):
         share = cut(n, self.grid.n_shards, self.grid.shard)
         part = None
         if len(own_pass.samples):
-            began = perf_counter()
+            began = CLOCK.now()
             x = self.batches.load(split, own_pass.samples, state.epoch)
-            self.loading_s += perf_counter() - began
+            self.loading_s += CLOCK.now() - began
             part = self.front.forward(x, own_pass)
         self.crew.meet()  # no rank reads the previous contents any more
         if part is not None:

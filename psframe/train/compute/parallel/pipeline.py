@@ -1,7 +1,6 @@
 """Computation of a pipeline stage (:class:`Pipeline`): its layers, on one micro-batch after the other."""
 
 from collections.abc import Sequence
-from time import perf_counter
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from psframe.config.schema import Parallel
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network, Observer
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
@@ -88,7 +88,7 @@ class Pipeline(Work):
         if not n:
             self.network.arena.grads[:] = 0
         for direction, number in self.plans[n]:
-            began = perf_counter()
+            began = CLOCK.now()
             waited_s = self.waited_s
             share = cut(len(mine), n, number)
             if direction == "forward":
@@ -122,9 +122,9 @@ class Pipeline(Work):
         if self.before:
             x = self.before[0].receive(len(state.samples))
         else:
-            began = perf_counter()
+            began = CLOCK.now()
             x = self.batches.load(split, state.samples, state.epoch, at)
-            self.loading_s += perf_counter() - began
+            self.loading_s += CLOCK.now() - began
         y = self.network.forward(x, state)
         if self.after:
             self.after[0].send(y)

@@ -7,7 +7,6 @@ equal to those of one process but for the order of that sum.
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.nn.precision import narrow, widen
 from psframe.nn.workspace import Workspace
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 
 
@@ -53,9 +53,9 @@ class ShardGroup:
 
     def meet(self) -> None:
         """Wait at a barrier of the crew."""
-        began = perf_counter()
+        began = CLOCK.now()
         self.cluster.rendezvous.together()
-        self.waited_s += perf_counter() - began
+        self.waited_s += CLOCK.now() - began
 
     def sum(self, own: np.ndarray) -> None:
         """Replace ``own``, contiguous, by its sum over the crew. All its ranks must call.

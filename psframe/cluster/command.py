@@ -19,6 +19,7 @@ from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
+from psframe.cluster.output import until_read
 from psframe.errors import sentence
 from psframe.record import log
 from psframe.record.library_warnings import LIBRARIES
@@ -94,7 +95,7 @@ def give_up(error: BaseException) -> int:
     if notes and RECORDER.run:
         _noted(error, message)
     log.flush()
-    sleep(0.5)  # a launcher that aborts drops the output it has not read by then
+    until_read()
     if isinstance(error, NodeLost) or startup.tolerant():
         startup.end_launcher(after_s=2)  # Open MPI's waits for a lost daemon, or for ranks that look for this one
     MPI.COMM_WORLD.Abort(status)

@@ -17,6 +17,7 @@ from time import monotonic, sleep, time
 from types import TracebackType
 from typing import Any
 
+from psframe.cluster.output import OTHERS_S
 from psframe.cluster.siblings import Siblings, stat
 from psframe.record import incident
 
@@ -164,13 +165,14 @@ class Limit:
                 return
         self.siblings.look()
         stopped = self.siblings.stopped()
-        if self.siblings.rank == min(set(self.siblings.known) - stopped, default=self.siblings.rank):
+        speaks = self.siblings.rank == min(set(self.siblings.known) - stopped, default=self.siblings.rank)
+        if speaks:
             message = self._message(sorted(stopped))
             path = incident.write([Path()], _told(self.siblings, message))
             more = f"; psframe why {path} has more" if path else ""
             print(f"psframe: {message}{more}", file=sys.stderr, flush=True)
             self.end()
-        sleep(LEAVE_S)
+        sleep(LEAVE_S if speaks else OTHERS_S)
         os._exit(1)
 
     def _message(self, stopped: Sequence[int]) -> str:

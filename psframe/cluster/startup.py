@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from psframe.cluster import mpi_start
 from psframe.cluster.mpirun import LAUNCHED, speaks
+from psframe.cluster.output import OTHERS_S, until_read
 from psframe.cluster.siblings import LAUNCHERS, launcher_of, process
 from psframe.errors import limits, sentence
 
@@ -81,7 +82,7 @@ def check_shared_memory() -> None:
         return
     message = without_shared_memory(SHM, n_here)
     if message and os.environ.get("MPI_LOCALRANKID") != "0":
-        sleep(2)  # if they are not aborted by then, the first has found more
+        sleep(OTHERS_S)  # if they are not aborted by then, the first has found more
     elif message:
         print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
@@ -134,7 +135,7 @@ def check_limits() -> None:
     message = limits.check(n_here)
     if message:
         if not speaks():
-            sleep(2)  # if it is not aborted by then, the first rank has no such problem
+            sleep(OTHERS_S)  # if it is not aborted by then, the first rank has no such problem
         print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
         sys.exit(2)
@@ -155,7 +156,7 @@ def _told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         sys.__excepthook__(kind, error, trace)
     else:
         print(f"psframe: {message}", file=sys.stderr, flush=True)
-    sleep(0.5)  # a launcher that aborts drops the output it has not read by then
+    until_read()
     if loaded is not None and loaded.Is_initialized() and not loaded.Is_finalized():
         loaded.COMM_WORLD.Abort(2 if message else 1)  # the others wait for this rank
     os._exit(2 if message else 1)
@@ -191,7 +192,7 @@ def begin_mpi() -> None:
         if next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0":
             print(f"psframe: {message}", file=sys.stderr, flush=True)
         else:
-            sleep(2)  # the launcher ends all once one has ended, and rank 0 must report before
+            sleep(OTHERS_S)  # the launcher ends all once one has ended, and rank 0 must report before
         sys.exit(2)
 
 
@@ -230,6 +231,8 @@ def without_mpi(error: Exception) -> NoReturn:
         )
         print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
+    else:
+        sleep(OTHERS_S)  # the launcher ends all once one has ended
     sys.exit(2)
 
 
@@ -247,7 +250,7 @@ def _abort() -> None:
     fd = os.environ.get("PMI_FD")
     if fd is None or "MPI_LOCALNRANKS" not in os.environ:  # srun sets PMI_FD alone
         return
-    sleep(0.5)  # a launcher that aborts drops the output it has not read by then
+    until_read()
     signal.alarm(10)  # for a launcher that ignores the command
     with suppress(OSError):  # another rank was faster
         os.write(int(fd), b"cmd=abort exitcode=2\n")

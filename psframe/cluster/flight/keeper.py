@@ -202,6 +202,8 @@ class Keeper:
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
         """Let an incident be written for a rank, which is told the path; those that ask at once get one."""
+        if reason not in MOST:
+            self.written_at = time.monotonic()  # ranks that have ended meanwhile ended by this
         faults = [order for order in (self.order, *self.queue) if order and order.reason not in MOST]
         if faults and reason not in MOST:
             faults[-1].askers.append(rank)

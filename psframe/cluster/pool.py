@@ -60,6 +60,8 @@ class Pool:
 
     def __init__(self, cluster: Cluster, survives: bool = False):
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
+        self._clusters = [cluster]  # in which this rank may wait: of all, and of the members if it is one
+        self._world, self._number = cluster.world, 0  # of this cluster, counted by all ranks together
         self.wanted, self.drained = cluster.n_ranks, set[str | int]()
         self.leaves: Callable[[], bool] = lambda: False
         self.shrinks = True
@@ -143,10 +145,9 @@ class Pool:
             On every rank, if none is left that has it.
         """
         old = self.cluster
-        left, holders = self._shrunk(holds)
+        left, heirs, number = self._shrunk(holds)
         if self.ended:
             return []
-        heirs = sorted(holders)
         if not heirs:
             raise StateLost(
                 "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
@@ -154,7 +155,7 @@ class Pool:
                 (0,),
                 left.rank == 0,
             )
-        first = heirs[0][1]
+        first = heirs[0]
         new = join(left if first == 0 else communicators.keep(left.Split(0, (left.rank != first) * (left.rank + 1))))
         communicators.survived(new.rank == 0, new.n_nodes < old.n_nodes)
         before, after = communicators.numbers(old.comm), communicators.numbers(new.comm)
@@ -162,30 +163,39 @@ class Pool:
         # a rank may have died in a change of which some know, and others do not
         members, self.wanted, drained = new.bcast((members, self.wanted, self.drained))
         self.members, self.drained = tuple(members), set(drained)
-        self.cluster, self.n_kept = new, communicators.n_kept()
+        self.cluster, self._clusters, self.n_kept = new, [new], communicators.n_kept()
+        self._number = number
         # the deadline holds for those that are left, who are told of by the numbers that the user has seen
         new.rendezvous.deadline_s = old.rendezvous.deadline_s
         new.rendezvous.renamed = {rank: self.first.index(number) for rank, number in enumerate(after)}
         follow(new)
         return [rank for rank, has in enumerate(new.allgather(holds)) if has]
 
-    def _shrunk(self, holds: bool = False) -> tuple[Any, list[tuple[int, int]]]:
-        """Return the communicator of the ranks that are left, and the numbers before and in it of those that hold.
+    def _shrunk(self, holds: bool = False) -> tuple[Any, list[int], int]:
+        """Return the communicator of the ranks that are left, those of them that hold, and the next cluster's number.
+
+        The first one that holds leads.
 
         All that are left must call (Shrink: User-Level Failure Mitigation, Bland et al. 2013). Where one of them has
         rank 0's last message, none returns before all have it.
+
+        They shrink the job's first communicator: when a rank dies while a smaller job is formed, some have that, and
+        others do not. Then those that have it know who leads.
         """
         old = self.cluster
         communicators.revoke()
-        old.rendezvous.gates.tell()
+        for cluster in self._clusters:
+            cluster.rendezvous.gates.tell()
         old.link.call_off()
-        old.close()
-        left = communicators.keep(old.world.Shrink())
-        told = left.allgather(((old.rank, left.rank) if holds else None, self.ended))
-        self.ended = next((ended for _, ended in told if ended), None)
+        for cluster in self._clusters:
+            cluster.close()
+        left = communicators.keep(self._world.Shrink())
+        told = left.allgather((self._number, holds, old.rank, self.ended))
+        self.ended = next((ended for *_, ended in told if ended), None)
         if self.ended:
             left.Barrier()
-        return left, [numbers for numbers, _ in told if numbers]
+        heirs = sorted((-number, place, rank) for rank, (number, has, place, _) in enumerate(told) if has)
+        return left, [rank for *_, rank in heirs], 1 + max(number for number, *_ in told)
 
     def leave(self, message: dict[str, Any], heard: bool = False) -> None:
         """Tell the spares rank 0's last ``message``, and wait for all ranks. All of the job must call, once.
@@ -232,6 +242,7 @@ class Pool:
         """
         communicators.free_after(self.n_kept)
         self.members, is_member = tuple(members), self.cluster.rank in members
+        self._clusters = [self.cluster]
         if not self.has_spares:
             return self.cluster
         comm = self.cluster.comm.Split(0 if is_member else MPI.UNDEFINED, key=self.cluster.rank)
@@ -241,4 +252,5 @@ class Pool:
         # a lost rank is named by its number in the job
         active.rendezvous.members = tuple(self.members[member] for member in active.rendezvous.members)
         active.rendezvous.renamed = self.cluster.rendezvous.renamed
+        self._clusters.append(active)
         return active

@@ -42,7 +42,6 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
         raise lost
     began, before = CLOCK.now(), pool.cluster
     while True:
-        _leave(run.cluster)
         try:
             keepers = pool.survive(succession.holds_state(run))[:KEEPERS]
             if pool.ended:
@@ -68,13 +67,6 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
         new_run.outputs.scaling.again()
         _tell(new_run)
     return new_run
-
-
-def _leave(cluster: Cluster) -> None:
-    """Release all ranks from their waits, in MPI and in shared memory."""
-    communicators.revoke()
-    cluster.rendezvous.gates.tell()
-    cluster.close()
 
 
 def _can(run: Run, plan: Plan, lost: BaseException, pool: Pool) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
+from psframe.cluster import communicators
 from psframe.cluster.deadline import DeadlineWaiter, Request
 from psframe.cluster.joining import Site
 from psframe.cluster.node_channel import Link, Place
@@ -68,7 +69,7 @@ def memory(n_bytes: int) -> np.ndarray:
 def site(world: VirtualComm) -> Site:
     """Return the node of a virtual rank. All ranks of the communicator must call."""
     node = world.job.node_of[world.numbers[world.rank]]
-    near = world.Split(node, world.rank)
+    near = communicators.keep(world.Split(node, world.rank))
     control = near.shared(partial(memory, control_bytes(near.size)))
     meet = partial(_meet, near, control)
     host = f"node{node}"  # its ranks lie in the memory of this process, and do not touch most of theirs

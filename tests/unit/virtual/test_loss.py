@@ -9,12 +9,14 @@ from psframe.cluster.joining import join
 from psframe.record import metrics
 from psframe.virtual.orders import AtRandom
 from psframe.virtual.training import trained
-from tests.helpers.suite import examples
+from tests.helpers.suite import IS_FULL, examples
 from tests.helpers.thinned import thinned
 from tests.helpers.virtual import on_ranks
 from tests.ranks.training import TINY
 
 N = 5
+#: points of a rank before it trains on, among which it has formed the smaller job
+FORMS = range(100 if IS_FULL else 90, 0 if IS_FULL else 75, -1)
 SAME_BITS = "train.reproducible=any_workers ; train.global_batch=24"
 #: modes, nodes, and the ranks of which any may die
 WAYS = (
@@ -31,13 +33,16 @@ WAYS = (
 )
 
 
-def ends(folder, keys, n_nodes, seed, kills=None):
-    """Train; return the records and the steps, the points at which each rank has begun, and those at its end."""
-    begins = {}
+def ends(folder, keys, n_nodes, seed, kills=None, again=None):
+    """Train; return the records and the steps, the points at which each rank has begun, and those at its end.
+
+    ``again`` gets the points at which each rank has begun for the last time, if that is not the first.
+    """
+    begins, again = {}, {} if again is None else again
 
     def begin(run):
-        ranks = run.cluster.comm.ranks
-        begins.setdefault(ranks.current.number, ranks.current.n_points)
+        rank = run.cluster.comm.ranks.current
+        (again if rank.number in begins else begins)[rank.number] = rank.n_points
 
     def body(world):
         asked = [f"record.dir={folder / 'runs'}", "fault.on_worker_loss=continue", *keys.split(" ; ")]
@@ -104,3 +109,35 @@ def test_others_die_while_the_rest_goes_on(tmp_path, seed):
     print(f"ranks die at their points: {kills}")
     ended, _, _ = ends(tmp_path, keys, n_nodes, seed, kills)
     went_on_to_the_same_bits(ended, usual)
+
+
+@pytest.mark.parametrize("victim", thinned([0, 2, 3, 4], (3,)))
+def test_another_one_dies_while_the_rest_forms_a_smaller_job(tmp_path, victim):
+    """Some have the smaller job then, and others do not: they still meet."""
+    keys, n_nodes, _ = WAYS[1]
+    (tmp_path / "unharmed").mkdir()
+    (tmp_path / "first").mkdir()
+    usual, begins, points = ends(tmp_path / "unharmed", keys, n_nodes, 0)
+    first, again = {1: (begins[1] + points[1]) // 2}, {}
+    ends(tmp_path / "first", keys, n_nodes, 0, first, again)
+    for at in (again[victim] - before for before in FORMS):
+        (tmp_path / str(at)).mkdir()
+        ended, _, _ = ends(tmp_path / str(at), keys, n_nodes, 0, {**first, victim: at})
+        went_on_to_the_same_bits(ended, usual)
+
+
+def test_slow_rank_stays_the_same_one(tmp_path):
+    """It is told of by its number at the start of the job."""
+    (tmp_path / "config.yaml").write_text(TINY)
+    slow = {}
+
+    def begin(run):
+        number = run.cluster.comm.ranks.current.number
+        slow.setdefault(number, []).append(run.guard.slow.applies_updates)
+
+    def body(world):
+        keys = ["fault={on_worker_loss: continue, slow_rank: 3, slow_steps: 1}", "sync=allreduce"]
+        return trained(join(world), str(tmp_path / "config.yaml"), [*keys, f"record.dir={tmp_path / 'runs'}"], begin)
+
+    on_ranks(N, body, AtRandom(0), 1, {1: 160})
+    assert slow == {0: [False] * 2, 1: [False], 2: [False] * 2, 3: [True] * 2, 4: [False] * 2}

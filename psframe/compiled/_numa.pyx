@@ -18,7 +18,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void* address, size_t length)
     int c_madvise "madvise"(void* address, size_t length, int advice)
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_SHARED, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_SHARED, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_POPULATE
     void* MAP_FAILED
 
 cdef extern from "<sys/syscall.h>" nogil:
@@ -119,10 +119,13 @@ def madvise(unsigned char[::1] memory, int advice):
         raise OSError(errno, os.strerror(errno))
 
 
-def map_file(unsigned char[::1] memory, int fd, bint private):
-    """Let full pages of a mapping, uint8 (n,), be those of an open file (mmap(2)); if ``private``, until written."""
-    cdef int kind = MAP_PRIVATE if private else MAP_SHARED
-    if mmap(&memory[0], memory.shape[0], PROT_READ | PROT_WRITE, kind | MAP_FIXED, fd, 0) == MAP_FAILED:
+def map_file(unsigned char[::1] memory, int fd, bint private, size_t place=0):
+    """Let full pages of a mapping, uint8 (n,), be those of an open file (mmap(2)) from a byte ``place`` on.
+
+    If ``private``, until they are written; else all are there at once, without a fault of each.
+    """
+    cdef int kind = MAP_FIXED | (MAP_PRIVATE if private else MAP_SHARED | MAP_POPULATE)
+    if mmap(&memory[0], memory.shape[0], PROT_READ | PROT_WRITE, kind, fd, place) == MAP_FAILED:
         raise OSError(errno, os.strerror(errno))
 
 

@@ -1,6 +1,7 @@
 """Samples of each worker in each step (:class:`Sampler`), known to every rank without communication."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -68,10 +69,8 @@ class Sampler:
         return min(self.batch_size, -(-self.n_samples // self.n_workers))
 
     def permutation(self, epoch: int) -> np.ndarray:
-        """Return the order of the samples in an epoch, int64 (n_samples,)."""
-        keys = np.empty(self.n_samples, np.uint64)
-        compiled.random.keys(self.seed, epoch, keys)
-        return np.argsort(keys, kind="stable")
+        """Return the order of the samples in an epoch, int64 (n_samples,), read-only."""
+        return _permutation(self.seed, epoch, self.n_samples)
 
     def samples_in(self, step: int) -> int:
         """Return the number of samples of a step over all workers."""
@@ -142,3 +141,13 @@ class BalancedSampler(Sampler):
     def cut(self, n: int, worker: int) -> slice:
         before, total = sum(self.sizes[:worker]), self.samples_per_step
         return slice(n * before // total, n * (before + self.sizes[worker]) // total)
+
+
+@lru_cache(maxsize=1)  # for virtual ranks, of which a thousand would each have their own
+def _permutation(seed: int, epoch: int, n: int) -> np.ndarray:
+    """Return the order of ``n`` samples in an epoch, read-only."""
+    keys = np.empty(n, np.uint64)
+    compiled.random.keys(seed, epoch, keys)
+    order = np.argsort(keys, kind="stable")
+    order.flags.writeable = False
+    return order

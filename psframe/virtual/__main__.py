@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.config:
         raise UserError("psframe simulate must be given a config, got none; give a YAML file")
     if arguments.simgrid and engines.interpreter() is None:
-        raise UserError(engines.LACKS)
+        raise UserError(engines.lacks())
     request = asked.Simulations(arguments, counts, arguments.check)
     simulations, real = _asked(request, counts)
     answers = apart([partial(asked.records, one, arguments.simgrid) for one in simulations])
@@ -102,6 +102,8 @@ def _tell(answers: Sequence[dict[str, Any]]) -> None:
         say(f"simulated on {last['simulated']}: {answer['run']}")
         if answer["links"]:
             say(f"links: {answer['links']}")
+        if answer["outlived"]:
+            say(f"ended before rank(s) {', '.join(map(str, answer['outlived']))} died, which --lose asked for")
     say(f"\n{aligned(rows)}")
 
 

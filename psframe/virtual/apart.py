@@ -11,7 +11,8 @@ from typing import Any
 
 from psframe.errors import sentence
 
-KILLED = "a simulation must come to its end, but its process has ended; if its memory was used up, give fewer ranks"
+KILLED = "a simulation must come to its end, but its process was killed; if its memory was used up, give fewer ranks"
+BROKEN = "a simulation must come to its end, but its process has ended by the error above; mend that"
 
 
 def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -21,14 +22,18 @@ def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]
     """
     results = list[dict[str, Any]]()
     for first in range(0, len(bodies), n_cores()):
-        begun = [_begun(body) for body in bodies[first : first + n_cores()]]
+        begun = dict[int, int]()  # pipes, by child
         try:
-            results += [_answered(pipe) for _, pipe in begun]
+            for body in bodies[first : first + n_cores()]:
+                begun.update([_begun(body)])
+            for pid, pipe in list(begun.items()):
+                results.append(_answered(pid, pipe))
+                del begun[pid]
         finally:
-            for pid, _ in begun:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # those that are not done, on Ctrl-C
-                os.waitpid(pid, 0)
+            for pid in begun:  # on Ctrl-C
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
     return results
 
 
@@ -37,11 +42,13 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _answered(pipe: int) -> dict[str, Any]:
-    """Return what a child has written to a pipe."""
+def _answered(pid: int, pipe: int) -> dict[str, Any]:
+    """Return what a child has written to a pipe, once it has ended."""
     with os.fdopen(pipe, "rb") as told:
-        answer: dict[str, Any] = json.loads(told.read() or json.dumps({"error": KILLED}))
-    return answer
+        answer = told.read()
+    _, status = os.waitpid(pid, 0)
+    found: dict[str, Any] = json.loads(answer) if answer else {"error": KILLED if os.WIFSIGNALED(status) else BROKEN}
+    return found
 
 
 def _begun(body: Callable[[], dict[str, Any]]) -> tuple[int, int]:

@@ -83,8 +83,8 @@ class Simulations:
 
     def _check_is_here(self) -> None:
         measure.check_is_this(self.machine)
-        if self.arguments.step_s or self.arguments.lose:
-            option = "--step-s" if self.arguments.step_s else "--lose"
+        given = {name: getattr(self.arguments, name) for name in ("step_s", "lose", "slow")}
+        if option := next((f"--{name.replace('_', '-')}" for name, value in given.items() if value), None):
             raise UserError(f"--check must simulate what this machine does, got {option}; leave that out")
 
     def time(self, config: str, overrides: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ class Simulations:
         of_step = _of_step(overrides)
         unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
         asked = {**vars(self.arguments), **unasked, "config": config}
-        asked["overrides"] = [*of_step, "sync={mode: allreduce}"]  # a step is the same in all modes
+        asked["overrides"] = [*of_step, "sync={mode: allreduce}", "fault={}"]  # a step is the same in all modes
         found = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
         self._measured.setdefault((config, *of_step), []).append(found)
 
@@ -115,7 +115,8 @@ def records(asked: Simulation, checks_links: bool = False) -> dict[str, Any]:
     assert run.outputs.run_dir
     path = run.outputs.run_dir.path
     told = engines.compared(costs.between) if checks_links else ""
-    return {"run": str(path), "records": metrics.read(path), "links": told}
+    outlived = [rank for rank in asked.premises.dies_s if costs.ranks.ranks[rank].lives]
+    return {"run": str(path), "records": metrics.read(path), "links": told, "outlived": outlived}
 
 
 def _of_step(overrides: Sequence[str]) -> list[str]:

@@ -77,7 +77,9 @@ class Cores:
         self, node: int, rank: int, at_s: float, seconds: float, then: Callable[[float], None], first: bool = False
     ) -> None:
         """Begin a rank's computation, of so many seconds of a core; with ``first``, before what the core serves."""
-        cores = self._nodes.setdefault(node, [_Core() for _ in range(self._n)])
+        if node not in self._nodes:
+            self._nodes[node] = [_Core() for _ in range(self._n)]
+        cores = self._nodes[node]
         core = self._last.get((node, rank))
         if core is None or core.serves:
             least = min(cores, key=lambda one: one.n)

@@ -16,6 +16,7 @@ from psframe.predict.machine import Link
 from psframe.record.traffic import Traffic
 from psframe.virtual.between import Between
 from psframe.virtual.cores import Cores
+from psframe.virtual.deaths import Deaths
 from psframe.virtual.job import Free
 from psframe.virtual.network import Network
 from psframe.virtual.orders import Agendas, ByTime
@@ -75,8 +76,9 @@ class Costs(Free):
         n = len(premises.node_of)
         n_cores = int(self.node.machine.cores.value)
         self.cores, self.is_crowded = Cores(n_cores, premises.seed), self.node.ranks > n_cores
-        order = ByTime(premises.seed, Agendas(self.between, self.cores))
-        self.ranks = self.between.ranks = Scheduler(n, order, dies_s=premises.dies_s)
+        deaths = Deaths(premises.dies_s)
+        order = ByTime(premises.seed, Agendas(self.between, self.cores, deaths))
+        self.ranks = self.between.ranks = deaths.ranks = Scheduler(n, order)
         self.ranks.latency_s, self.ranks.charge = self.node.machine.latency_us.value * 1e-6, self._charge
         self._random = [Random(f"{premises.seed} {rank}") for rank in range(n)]
         self._traffics: dict[int, list[Traffic]] = {}

@@ -20,10 +20,7 @@ from psframe.virtual.between import Between, Message
 from psframe.virtual.network import Network
 
 SCRIPT = Path(__file__).with_name("by_simgrid.py")
-LACKS = (
-    "--simgrid must find a Python with SimGrid's module, got none; install python3-simgrid (Debian), or give its "
-    "interpreter in PSFRAME_SIMGRID"
-)
+VARIABLE = "PSFRAME_SIMGRID"
 
 
 def own(messages: Sequence[Message], bytes_per_s: float, latency_s: float) -> list[float]:
@@ -63,13 +60,15 @@ def simgrid(messages: Sequence[Message], bytes_per_s: float, latency_s: float) -
     """
     python = interpreter()
     if python is None:
-        raise UserError(LACKS)
+        raise UserError(lacks())
     n_nodes = 1 + max(max(message.source, message.target) for message in messages)
     asked = json.dumps({"n_nodes": n_nodes, "bytes_per_s": bytes_per_s, "latency_s": latency_s, "messages": messages})
     ended = subprocess.run([python, "-I", SCRIPT], input=asked, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise UserError(f"SimGrid must time the messages, but its process ended with {ended.returncode}: "
-                        f"{ended.stderr.strip()[-300:]}")  # fmt: skip
+        raise UserError(
+            f"SimGrid must time the messages, but its process ended with {ended.returncode}: "
+            f"{ended.stderr.strip()[-300:]}; leave --simgrid out, or mend that"
+        )
     arrived_s: list[float] = json.loads(ended.stdout)
     return arrived_s
 
@@ -89,9 +88,19 @@ def compared(between: Between) -> str:
 
 def interpreter() -> str | None:
     """Return a Python that has SimGrid's module: this one, the system's, or that of PSFRAME_SIMGRID; None if none."""
-    named = os.environ.get("PSFRAME_SIMGRID")
+    named = os.environ.get(VARIABLE)
     among = [named] if named else [sys.executable, "/usr/bin/python3", shutil.which("python3")]
     return next((python for python in among if python and _has_simgrid(python)), None)
+
+
+def lacks() -> str:
+    """Return what to say where :func:`interpreter` is None."""
+    named = os.environ.get(VARIABLE)
+    got = f"got {VARIABLE}={named!r}, which has none" if named else "got none"
+    return (
+        f"--simgrid must find a Python with SimGrid's module, {got}; install python3-simgrid (Debian), or give its "
+        f"interpreter in {VARIABLE}"
+    )
 
 
 @cache

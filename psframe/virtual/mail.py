@@ -74,7 +74,7 @@ class Mail:
         """Return True if a message is there; let other ranks go on first, as who probes lets MPI make progress."""
         self.charge(self.rank, self.rank, 0)
         self.ranks.point()
-        self.require([] if source == MPI.ANY_SOURCE else [self.numbers[source]])
+        self.require(self.numbers if source == MPI.ANY_SOURCE else [self.numbers[source]])
         return any(Turn(source, tag).fits(letter.source, letter.tag) for letter in self._space.mail[self.rank].there)
 
     def _received(self, buffer: Any, source: int, tag: int, status: Any) -> VirtualRequest:

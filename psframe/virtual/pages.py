@@ -13,6 +13,7 @@ from psframe import compiled
 
 PAGE = compiled.numa.PAGE_BYTES
 LEAST = 16 * PAGE  # of less, a copy is cheaper than pages that are shared
+FEW = 1024  # numbers
 
 
 def forget(memory: np.ndarray) -> None:
@@ -30,14 +31,22 @@ def inner(memory: np.ndarray) -> np.ndarray:
 
 
 class Copies:
-    """Copies of one memory. Those of the same numbers share their pages, until one is written.
+    """Copies of one memory. Those of the same numbers share their pages from the second on, until one is written.
 
-    A thousand workers that have pulled the same parameters have them once.
+    A thousand workers that have pulled the same parameters have them in the pages of one. Where no two pull the same,
+    each has pages of its own, which are written faster than new ones are mapped.
+
+    Parameters
+    ----------
+    at_once : bool
+        True: the first copy shares, too.
     """
 
-    def __init__(self) -> None:
-        self._fd = -1
-        self._numbers = np.empty(0, np.int32)  # that the file has
+    def __init__(self, at_once: bool = False) -> None:
+        self._at_once = at_once
+        self._last = np.empty(0, np.int32)  # numbers of the last copy
+        self._fd = -1  # that has them, if there are two
+        self._mapped = set[int]()  # addresses of copies that have had pages of a file
 
     def __del__(self) -> None:
         self._close()
@@ -45,34 +54,50 @@ class Copies:
     def copy(self, source: np.ndarray, out: np.ndarray) -> None:
         """Write ``source`` (n,) to ``out`` (n,), of the same dtype; they may be the same array."""
         whole = inner(out)
-        if len(whole) < LEAST:
-            out[:] = source
-            return
         begin = whole.ctypes.data - out.ctypes.data
         end = begin + len(whole)
         bytes_in, bytes_out = source.view(np.uint8), out.view(np.uint8)
+        is_first = self._is_first(bytes_in[begin:end].view(np.int32))
+        if len(whole) < LEAST or (is_first and not self._at_once):
+            if whole.ctypes.data in self._mapped and not np.may_share_memory(source, out):
+                self._mapped.discard(whole.ctypes.data)
+                _own(whole)
+            out[:] = source
+            return
         try:
-            self._keep(bytes_in[begin:end])
+            self._keep()
             compiled.numa.map_file(whole, self._fd, private=True)
         except OSError:  # no file in memory, or huge pages
             out[:] = source
             return
+        self._mapped.add(whole.ctypes.data)
         bytes_out[:begin], bytes_out[end:] = bytes_in[:begin], bytes_in[end:]
 
-    def _keep(self, numbers: np.ndarray) -> None:
-        """Put numbers into a file, unless the last one has them. Its pages live as long as they are mapped."""
-        if np.array_equal(numbers.view(np.int32), self._numbers):
-            return
+    def _is_first(self, numbers: np.ndarray) -> bool:
+        """Return True if the last copy had other numbers, and remember these."""
+        few = slice(FEW)  # almost always tell enough
+        if np.array_equal(numbers[few], self._last[few]) and np.array_equal(numbers, self._last):
+            return False
+        if len(numbers) == len(self._last) and self._fd < 0:
+            self._last[:] = numbers
+        else:
+            self._last = numbers.copy()
         self._close()
-        self._fd = _file(len(numbers))
-        memory = mmap.mmap(self._fd, len(numbers), mmap.MAP_SHARED)
-        np.copyto(np.frombuffer(memory, np.uint8), numbers)
-        self._numbers = np.frombuffer(memory, np.int32)
+        return True
+
+    def _keep(self) -> None:
+        """Put the last numbers into a file, unless they are in one. Its pages live as long as they are mapped."""
+        if self._fd < 0:
+            self._fd = _file(self._last.nbytes)
+            memory = mmap.mmap(self._fd, self._last.nbytes, mmap.MAP_SHARED)
+            shared = np.frombuffer(memory, np.int32)
+            np.copyto(shared, self._last)
+            self._last = shared
 
     def _close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._numbers = -1, np.empty(0, np.int32)
+        self._fd = -1
 
 
 class Common:
@@ -100,6 +125,12 @@ class Common:
         except OSError:  # no file in memory, or huge pages
             return False
         return True
+
+
+def _own(memory: np.ndarray) -> None:
+    """Let memory that has pages of a file have zeroed ones of its own, so that the file's may go."""
+    with suppress(OSError), open("/dev/zero", "r+b", buffering=0) as zeros:
+        compiled.numa.map_file(memory, zeros.fileno(), private=True)
 
 
 def _file(n_bytes: int) -> int:

@@ -7,11 +7,10 @@ alone, so a run depends on the order of its points only, and the same order give
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
-from math import inf
 from types import FrameType
 from typing import Any, Protocol
 
@@ -79,8 +78,6 @@ class Scheduler:
         Chooses the next rank at every point.
     kills : mapping of int to int
         For ranks that are to be killed, the number of points that each passes before.
-    dies_s : mapping of int to float
-        For such ranks, the virtual time of it.
 
     Attributes
     ----------
@@ -94,10 +91,8 @@ class Scheduler:
         Called at a rank's points, returns the virtual seconds of what it has done since the last one.
     """
 
-    def __init__(
-        self, n: int, order: Order, kills: dict[int, int] | None = None, dies_s: Mapping[int, float] | None = None
-    ):
-        self.ranks, self.order, self.kills, self.dies_s = [Rank(k) for k in range(n)], order, kills or {}, dies_s or {}
+    def __init__(self, n: int, order: Order, kills: dict[int, int] | None = None):
+        self.ranks, self.order, self.kills = [Rank(k) for k in range(n)], order, kills or {}
         self.current = self.ranks[0]
         self._waiting: dict[Hashable, list[Rank]] = defaultdict(list)
         self._over, self._ends = threading.Lock(), False
@@ -145,15 +140,13 @@ class Scheduler:
         """Let other ranks go first if the order says so. The current rank calls, as the next ones."""
         me = self.current
         me.n_points += 1
-        me.at_s += self.charge(me)
+        seconds = self.charge(me)  # which may let time go by itself
+        me.at_s += seconds
         if self.kills.get(me.number) == me.n_points:
-            self._die(me)
-        dies_s = self.dies_s.get(me.number, inf)
-        me.at_s = min(me.at_s, dies_s)
-        self.order.add(me)
+            self.kill(me.number)
+        else:
+            self.order.add(me)
         self._switch(me)
-        if me.at_s >= dies_s:
-            self._die(me)
 
     def interrupt_in(self, modules: tuple[str, ...]) -> None:
         """Let each line be a point of the functions that this rank calls from now on, and that lie in some modules.
@@ -229,10 +222,10 @@ class Scheduler:
         """Return the positions in ``ranks`` of those that have been killed, or have ended."""
         return [at for at, number in enumerate(ranks) if not self.ranks[number].lives or self.ranks[number].has_ended]
 
-    def _die(self, me: Rank) -> None:
-        me.lives = False
+    def kill(self, number: int) -> None:
+        """Let a rank die at the current virtual time: it goes on no more."""
+        self.ranks[number].lives = False
         self.wake_all()  # they notice it
-        self._switch(me)
 
     def _begin(self, rank: Rank, body: Callable[[int], Any]) -> None:
         rank.turn.acquire()
@@ -283,6 +276,8 @@ class Scheduler:
         if self._error:
             return None
         following = self.order.pop()
+        while following and not following.lives:
+            following = self.order.pop()
         if following is None and (stuck := [rank for rank in self.ranks if rank.lives and not rank.has_ended]):
             told = ", ".join(f"rank {rank.number} for {rank.waits_for}" for rank in stuck)
             self._error = Deadlock(f"all ranks wait: {told}")

@@ -12,6 +12,7 @@ from psframe.cluster.joining import join
 from psframe.cluster.pool import Pool
 from psframe.errors import UserError
 from psframe.record.clock import CLOCK
+from psframe.sync.server_mode import ServerMode
 from psframe.train import loop, recovery, session
 from psframe.train.elastic.resize import Dismissed, dismiss
 from psframe.train.epoch import traffics
@@ -19,12 +20,14 @@ from psframe.train.plan import plan as planning
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.job import Job
-from psframe.virtual.pages import Common, Copies
 from psframe.virtual.site import site, world
-from psframe.virtual.steps import TakingTime, spare
+from psframe.virtual.sparing import Sparing
+from psframe.virtual.steps import TakingTime
 
 #: keys of a config that hold for real ranks only: threads that watch them, samples of their resources, spares
 REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1", "elastic.ranks=null")
+#: a simulation begins anew, and takes no seconds for checkpoints, whose writer has a thread of the real time
+ANEW = ("checkpoint.resume=none", "checkpoint.every_seconds=0")
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Simulation:
 
 
 def simulated(asked: Simulation, costs: Costs) -> Run:
-    """Train a config on virtual ranks, which print nothing; return rank 0's run. ``costs`` are of its premises.
+    """Train a config on virtual ranks, which print nothing; return the run of who leads. ``costs`` are of its premises.
 
     Raises
     ------
@@ -57,27 +60,34 @@ def simulated(asked: Simulation, costs: Costs) -> Run:
     """
     ranks = costs.ranks
     every = world(ranks, Job(asked.premises.node_of, site, costs))
-    built, common = partial(spare, Copies()), Common()
+    sparing, led = Sparing(), list[Run]()
     with CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
         try:
-            runs: list[Run | None] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], built, common))
+            ranks.run(lambda rank: _on_rank(asked, costs, every[rank], sparing, led))
         except PeerLost as lost:
-            raise UserError(f"{lost}; let other ranks die, or at another time, or take another sync.mode") from None
-    return next(run for run in runs if run and run.cluster.rank == 0)
+            raise UserError(
+                f"ranks must be able to go on without those that die, but {lost}; let others die, or at another time, "
+                "or take another sync.mode, or --nodes 1: a store in MPI windows outlives no rank"
+            ) from None
+    return led[0]  # rank 0 may have died behind it, as it told of the end
 
 
-def _on_rank(asked: Simulation, costs: Costs, comm: Any, built: Callable[[Run], None], common: Common) -> Run:
+def _on_rank(asked: Simulation, costs: Costs, comm: Any, sparing: Sparing, led: list[Run]) -> Run:
     cluster = join(comm)
     number = costs.ranks.current.number
 
     def prepared(run: Run) -> None:
         gc.freeze()  # what this rank has made, which each collection of later ones would look through
         run.labels["simulated"] = asked.machine
-        TakingTime(costs, number, run, common)
+        if run.cluster.rank == 0:
+            led[:] = [run]
+        if isinstance(run.sync, ServerMode):
+            sparing.post_in_turn(run, run.sync)
+        run.work = TakingTime(costs, number, run, sparing)  # type: ignore
         node, together = asked.premises.node, run.sync.traits.in_step or run.team.worker is not None
         costs.meter(number, traffics(run), min(node.ranks, int(node.machine.cores.value)) if together else 1)
 
-    return trained(cluster, asked.config, asked.overrides, prepared, built)
+    return trained(cluster, asked.config, [*asked.overrides, *ANEW], prepared, sparing.begin)
 
 
 def trained(

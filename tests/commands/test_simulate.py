@@ -168,6 +168,7 @@ def test_check_trains_the_same_and_keeps_both_times(config, tmp_path):
     for more, told in (
         (("--step-s", "1"), "got --step-s"),
         (("--lose", "1:1"), "got --lose"),
+        (("--slow", "1:1"), "got --slow"),
         (("--nodes", "2"), "2, got 1"),
     ):
         refused = command("psframe.virtual", *words, *more)
@@ -191,7 +192,8 @@ def test_simgrid_must_be_there(config, monkeypatch):
     monkeypatch.setenv("PSFRAME_SIMGRID", "/nowhere/python")
     ended = command("psframe.virtual", config, *FAST, "--simgrid")
     assert ended.returncode == 2
-    assert "--simgrid must find a Python with SimGrid's module, got none; install python3-simgrid" in ended.stderr
+    told = "got PSFRAME_SIMGRID='/nowhere/python', which has none; install python3-simgrid (Debian), or give"
+    assert f"--simgrid must find a Python with SimGrid's module, {told}" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

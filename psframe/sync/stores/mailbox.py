@@ -34,6 +34,19 @@ class Mailbox:
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
         """Send vectors (S,) and a note to rank 0, once it has granted this worker's previous post."""
+        self.wait_ack()
+        self.deliver(vectors)
+        self.announce(note)
+
+    def deliver(self, vectors: Sequence[np.ndarray]) -> None:
+        """Write vectors (S,) to this worker's place in rank 0's memory, unless they lie there.
+
+        Those that do not may then be overwritten.
+        """
+        raise NotImplementedError
+
+    def announce(self, note: Sequence[float]) -> None:
+        """Tell rank 0 that a post is there, with its note."""
         raise NotImplementedError
 
     def wait_ack(self) -> int:

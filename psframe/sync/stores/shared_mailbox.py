@@ -36,13 +36,14 @@ class SharedMailbox(Mailbox):
         slot: np.ndarray = self.inbox[self._worker(), 0]
         return slot
 
-    def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        worker = self._worker()
-        self._counters.until(_grants(worker), self._n_posted)
-        for row, vector in zip(self.inbox[worker], vectors, strict=False):
+    def deliver(self, vectors: Sequence[np.ndarray]) -> None:
+        for row, vector in zip(self.inbox[self._worker()], vectors, strict=False):
             if vector.ctypes.data != row.ctypes.data:
                 np.copyto(row, vector)
                 self._traffic.sum(vector.nbytes, 1)
+
+    def announce(self, note: Sequence[float]) -> None:
+        worker = self._worker()
         self.headers[worker, : len(note)] = note
         self._n_posted += 1
         self._counters.add(_posts(worker))

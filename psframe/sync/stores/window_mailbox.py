@@ -28,14 +28,15 @@ class WindowMailbox(Mailbox):
         """Take the store's communicator, and the window of :attr:`inbox`."""
         self._comm, self._window = comm, window
 
-    def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        self.wait_ack()
+    def deliver(self, vectors: Sequence[np.ndarray]) -> None:
         worker = self._team.worker
         assert worker is not None
         for row, vector in enumerate(vectors):
             self._window.Put(vector, 0, (worker * self._rows + row) * self._size)
             self._traffic.transfer(vector.nbytes)
         self._window.Flush(0)
+
+    def announce(self, note: Sequence[float]) -> None:
         self._note[: len(note)] = note
         self._n_posted += 1
         self._comm.Send(self._note, 0, POST)

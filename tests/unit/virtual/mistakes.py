@@ -59,7 +59,7 @@ MISTAKES = [
     # a wait that is left out
     Mistake(f"{SHARED}.push", "return self.tick()", "return self.clock", "pushes"),
     Mistake(f"{WINDOW}.push", "return self._add(CLOCK, 1)", "return self._load(CLOCK)", "pushes"),
-    Mistake(f"{BOX}.post", "self._counters.add(_posts(worker))", "pass", "posts"),
+    Mistake(f"{BOX}.announce", "self._counters.add(_posts(worker))", "pass", "posts"),
     Mistake(
         f"{MAIL}.collect",
         "self._comm.Recv(self._note, MPI.ANY_SOURCE, POST, status)",
@@ -67,7 +67,7 @@ MISTAKES = [
         "posts",
     ),
     Mistake(f"{BOX}.wait_ack", "self._counters.until(_grants(worker), self._n_posted)", "pass", "posts"),
-    Mistake(f"{BOX}.post", "self._n_posted += 1", "pass", "posts"),
+    Mistake(f"{BOX}.announce", "self._n_posted += 1", "pass", "posts"),
     Mistake(f"{MAIL}.wait_ack", "self._n_granted < self._n_posted", "self._n_granted + 1 < self._n_posted", "posts"),
     Mistake(f"{SERVER}._arrive", "self._store.rest()", "pass", "backup"),
     Mistake(f"{SHARED}.rest", "if self._team.comm.rank == 0:", "if False:", "tickets"),

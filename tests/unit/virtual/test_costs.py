@@ -12,6 +12,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.predict import machine
 from psframe.predict.exchange import Node
+from psframe.record.traffic import Traffic
 from psframe.virtual import engines
 from psframe.virtual.costs import Costs, Premises
 from psframe.virtual.job import Job
@@ -36,6 +37,24 @@ def played(body, n=N, n_nodes=N_NODES):
 
     found = costs.ranks.run(on_rank)
     return found, [rank.at_s for rank in costs.ranks.ranks], costs
+
+
+def test_bytes_take_as_long_on_a_node_whose_ranks_take_turns():
+    """Where nobody else wants the core."""
+    seconds = []
+    for n_of_node in (2, 1000):
+        costs, traffic = Costs(Premises([0, 0], lambda *_: 0.0, 0.0, replace(NODE, ranks=n_of_node), LINK)), Traffic()
+        costs.meter(0, [traffic], 1)
+
+        def body(number, costs=costs, traffic=traffic):
+            for _ in range(3 if number == 0 else 0):
+                traffic.read += 1 << 24
+                costs.ranks.point()
+            return costs.ranks.now_s
+
+        seconds.append(costs.ranks.run(body)[0])
+    assert seconds[0] > 0
+    assert seconds[1] == pytest.approx(seconds[0])
 
 
 def vector(comm, n=WORDS):

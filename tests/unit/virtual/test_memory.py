@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from psframe.cluster.joining import join
+from psframe.memory.tensor_names import role_of
 from psframe.virtual.orders import ByTime
 from psframe.virtual.training import trained
 from tests.helpers.thinned import thinned
@@ -46,3 +47,37 @@ def test_gradients_are_the_same_where_activations_were_forgotten(tmp_path, keys)
     asked = [f"record.dir={tmp_path / 'runs'}", "sync=allreduce", *keys.split(" ; ")]
     with pytest.raises(Seen):
         on_ranks(1, lambda world: trained(join(world), str(tmp_path / "config.yaml"), asked, looked_at), ByTime(1))
+
+
+POSTING = (
+    "sync=async_ps",
+    "sync={mode: async_ps, store: window}",
+    "sync={mode: async_ps, staleness: 1}",
+    "sync={mode: async_ps, pull_every: 2, push_every: 2}",
+    "sync={mode: async_ps, compensate: true}",
+    "sync={mode: sync_ps, server: dedicated, backup_workers: 1}",
+)
+
+
+@pytest.mark.parametrize("sync", POSTING)
+def test_worker_reads_nothing_of_gradients_that_it_has_posted(tmp_path, sync):
+    (tmp_path / "config.yaml").write_text(TINY)
+
+    def ends(prepare):
+        asked = [f"record.dir={tmp_path / 'runs'}", "train.threads=1", sync]
+        config = str(tmp_path / "config.yaml")
+        found, _ = on_ranks(3, lambda world: trained(join(world), config, asked, prepare), ByTime(3))
+        return found[0].sync._arena.params.tobytes()
+
+    def spoiled(run):
+        deliver = run.sync.mailbox.deliver
+
+        def delivered(vectors):
+            deliver(vectors)
+            for place, memory in run.blocks:
+                if role_of(place) == "gradients":
+                    memory[:] = 0
+
+        run.sync.mailbox.deliver = delivered
+
+    assert ends(spoiled) == ends(lambda run: None)

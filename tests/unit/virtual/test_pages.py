@@ -58,25 +58,26 @@ def test_copies_are_the_numbers_of_their_time_whoever_writes_later(data):
 def test_copies_of_the_same_numbers_have_the_same_pages():
     source, copies = numbers(4 * LEAST), Copies()
     first, second, third = (numbers(4 * LEAST, 64 * k) for k in (0, 0, 0))
-    copies.copy(source, first)
-    copies.copy(source, second)
-    assert file_of(first) == file_of(second) != 0
+    for out in (first, second, third):
+        copies.copy(source, out)
+    before = file_of(third)
+    assert [file_of(out) for out in (first, second)] == [0, before]
+    assert before
     source[LEAST // 2] = np.nan
-    copies.copy(source, third)
-    assert file_of(third) not in (0, file_of(first))
-    copies.copy(source, first)
-    assert file_of(first) == file_of(third)
+    for out in (third, second, first):
+        copies.copy(source, out)
+    assert file_of(first) == file_of(second) not in (0, before)
+    assert file_of(third) != before, "it keeps a file that nobody else has"
 
 
 def test_arrays_that_have_the_same_numbers_come_to_share_them():
-    first, second, copies = numbers(2 * LEAST), numbers(2 * LEAST), Copies()
-    first[:] = second[:] = np.arange(len(first))
-    for memory in (first, second):
+    three, copies = [numbers(2 * LEAST) for _ in range(3)], Copies()
+    for memory in three:
+        memory[:] = np.arange(len(memory))
         copies.copy(memory, memory)
-    assert file_of(first) == file_of(second) != 0
-    second[5] = -1
-    assert first[5] == 5
-    assert second[5] == -1
+    assert file_of(three[1]) == file_of(three[2]) != 0
+    three[2][5] = -1
+    assert [memory[5] for memory in three] == [5, 5, -1]
 
 
 def test_copies_without_a_file_in_memory(monkeypatch):
@@ -86,9 +87,12 @@ def test_copies_without_a_file_in_memory(monkeypatch):
     monkeypatch.setattr("os.memfd_create", refused)
     source, out = numbers(2 * LEAST), numbers(2 * LEAST, 64)
     source[:] = np.arange(len(source))
-    Copies().copy(source, out)
-    assert np.array_equal(source, out)
-    assert file_of(out) == 0
+    copies = Copies()
+    for _ in range(2):
+        out[:] = -1
+        copies.copy(source, out)
+        assert np.array_equal(source, out)
+        assert file_of(out) == 0
 
 
 def test_memory_of_a_number_and_a_size_is_the_same_for_all():

@@ -13,7 +13,8 @@ from tests.helpers.asked_why import config, first_cause, wait_for_file, why
 from tests.helpers.live import ends, left_in_shm, ranks_of, start, trains
 from tests.helpers.thinned import thinned
 
-DEADLINE_S = 2  # which the messages have
+DEADLINE_S = 6  # a rank of a busy machine is late by some seconds
+LONG_S = 300  # where nothing waits for it
 
 
 @pytest.fixture
@@ -44,15 +45,16 @@ def stopped(mpi, config, victim, *keys):
 def test_stopped_rank_is_named_inside_calls_of_mpi(mpich, endless, tmp_path, collective, victim):
     err = stopped(mpich, endless, victim, f"collective={collective}")
     (line,) = (line for line in err.splitlines() if "psframe:" in line)
-    assert re.search(rf"rank {victim} did not come to .* for 2 s \(sync.deadline_s\)", line)
+    assert re.search(rf"rank {victim} did not come to .* for {DEADLINE_S} s \(sync.deadline_s\)", line)
     assert "psframe why" in line
+    wait_for_file(tmp_path)
     assert first_cause(why(tmp_path)).startswith(f"1. Rank {victim} (")
     assert "was stopped by a signal" in first_cause(why(tmp_path))
     assert not left_in_shm()
 
 
 def test_killed_rank_leaves_what_it_did(mpi, endless, tmp_path):
-    process, pids = start(mpi, 3, endless)
+    process, pids = start(mpi, 3, endless, f"sync.deadline_s={LONG_S}")
     os.kill(pids[1], signal.SIGKILL)
     ends(process, endless)
     wait_for_file(tmp_path)
@@ -76,6 +78,7 @@ def test_code_of_a_user_that_does_not_return_is_named_with_its_line(mpich, fault
     ended = launcher.run(mpich, 3, ["-m", "psframe.train", faulty, "--quiet"], PSFRAME_FAULT=fault)
     assert ended.status != 0, ended
     assert not ended.timed_out
+    wait_for_file(tmp_path)
     cause = first_cause(why(tmp_path))
     assert cause.startswith(f"1. Rank {fault[-1]} ")
     assert said in cause
@@ -87,6 +90,7 @@ def test_calls_of_mpi_that_do_not_fit_are_named(mpich, faulty, tmp_path, odd):
     ended = launcher.run(mpich, 3, words, PSFRAME_FAULT=f"other-call:{odd}")
     assert not ended.timed_out
     assert f"rank {odd} did not come to MPI Allreduce" in ended.err
+    wait_for_file(tmp_path)
     cause = first_cause(why(tmp_path))
     assert "in ways that do not fit" in cause
     assert f"rank {odd} (" in cause.partition(" is in ")[0]
@@ -98,7 +102,7 @@ def test_dataset_that_waits_for_ever_ends_the_job(mpich, faulty, tmp_path):
     (tmp_path / "runs").mkdir()
     ended = launcher.run(mpich, 2, words, PSFRAME_FAULT="read:0")
     assert not ended.timed_out
-    assert "rank 0 did not come to the other ranks of its node for 2 s" in ended.err
+    assert "rank 0 did not come to the other ranks of its node for 6 s" in ended.err
     assert "waits in your code at faulty.py" in first_cause(why(tmp_path, folder=tmp_path / "runs"))
 
 
@@ -143,8 +147,15 @@ def test_rank_that_does_not_end_is_ended(mpich, config, stops, tmp_path):
 
 
 def test_healthy_job_that_is_asked_is_accused_of_nothing(mpich, endless, tmp_path):
-    process, _ = start(mpich, 3, endless)
-    words = [sys.executable, "-m", "psframe.doctor.dump", str(next((tmp_path / "runs").glob("*-*")))]
+    process, _ = start(mpich, 3, endless, f"sync.deadline_s={LONG_S}")
+    words = [
+        sys.executable,
+        "-m",
+        "psframe.doctor.dump",
+        "--timeout",
+        "100",
+        str(next((tmp_path / "runs").glob("*-*"))),
+    ]
     asked = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=launcher.ROOT)
     assert asked.returncode == 0, asked.stderr
     assert process.poll() is None

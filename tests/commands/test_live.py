@@ -52,7 +52,7 @@ def page(job):
 def test_page_draws_in_a_browser_without_a_complaint(page, tmp_path):
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     browser = found or pytest.skip("no Chromium or Chrome: install the package chromium")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", "--timeout=20000"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", "--timeout=100000"]
     flags += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom"]
     ended = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr

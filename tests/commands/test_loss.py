@@ -83,7 +83,7 @@ KEPT = [MODES.index(each) for each in FEW]
 )
 def test_survivors_go_on_and_see_every_sample_once_an_epoch(ulfm, tmp_path, sync, overrides):
     draw, outlives_rank_0 = seeded("moment and victim"), not any(word in sync for word in NEEDS_RANK_0)
-    epochs = 16 if overrides else 32  # longer than the moment below; fewer where MPI waits by spinning
+    epochs = 16 if overrides else 80  # longer than the moment below; fewer where MPI waits by spinning
     process, path = begin(ulfm, 4, tmp_path, f"sync={sync}", *overrides, epochs=epochs)
     pids = ranks_of(path)
     time.sleep(draw.random() / 4)

@@ -11,7 +11,7 @@ import pytest
 from psframe.api.scale import alone
 from psframe.record import scaling
 from tests.helpers import launcher, live, runs
-from tests.helpers.live import ends, left_in_shm
+from tests.helpers.live import ends, left_in_shm, signalled
 from tests.helpers.thinned import thinned
 
 BLOCKS = ("train.reproducible=any_workers", "train.global_batch=24")
@@ -115,8 +115,7 @@ def test_roles_that_fewer_ranks_cannot_fill_are_refused(mpich, tmp_path):
 def test_spares_leave_with_the_job(mpich, tmp_path, sign):
     """A signal to all of them is heeded by those that train, and continued from."""
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2", "checkpoint.every_epochs=1")
-    for rank in reversed(ranks):
-        os.kill(rank, sign)
+    signalled(reversed(ranks), sign)
     err = ends(process, path)
     assert f"left on {sign.name} after" in err
     assert not left_in_shm()

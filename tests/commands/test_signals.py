@@ -1,12 +1,10 @@
 """Ctrl-C and SIGTERM: the ranks leave a checkpoint and go, or go at once; nothing stays behind."""
 
 import os
-import re
 import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -15,7 +13,7 @@ import pytest
 from psframe.cluster.signals import Signals
 from psframe.record import onward
 from tests.helpers import launcher, runs
-from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, start, trains
+from tests.helpers.live import catches, ends, launch, left_in_shm, ranks_of, records_of, start, trains
 from tests.helpers.runs import hashes_of
 from tests.helpers.thinned import thinned
 
@@ -166,12 +164,6 @@ def test_run_that_left_and_came_back_ends_in_the_same_bits(mpich, tmp_path, coll
     if process.returncode:  # the last signal
         assert pool(3).train(path, key, "checkpoint.resume=auto", "--quiet").status == 0
     assert hashes_of(tmp_path) == hashes_of(tmp_path / "whole")
-
-
-def catches(pid, number):
-    """Return whether a process has a handler for a signal."""
-    (mask,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def test_ctrl_c_as_second_signal_ends_a_rank_at_once(mpich, tmp_path):

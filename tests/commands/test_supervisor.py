@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.helpers import launcher, runs
-from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.helpers.live import catches, ends, launch, left_in_shm, ranks_of, records_of, trains
 from tests.helpers.thinned import thinned
 
 EPOCHS = 60
@@ -21,6 +21,9 @@ def supervised(mpi, tmp_path, *flags, fault="stop"):
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags, *flags]
     process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
     trains(process, path)
+    while not list((tmp_path / "runs").glob("*/checkpoints/latest")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
     return process, path
 
 
@@ -67,6 +70,8 @@ def begun(mpi, tmp_path, *overrides, epochs=EPOCHS):
 def test_signal_before_ranks_train_ends_them(mpi, tmp_path, number, after_s):
     process, path = begun(mpi, tmp_path, epochs=100000)
     time.sleep(after_s)
+    while catches(process.pid, signal.SIGINT) and not psutil.Process(process.pid).children():
+        time.sleep(0.01)  # as Python does until the module is imported
     process.send_signal(number)
     err = ends(process, path)
     assert process.returncode in (128 + number, -number), err  # the latter while Python starts

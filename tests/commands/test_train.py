@@ -122,12 +122,12 @@ def test_ctrl_c_ends_the_job_without_a_traceback(mpi, config, tmp_path):
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         start_new_session=True,
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(300, process.kill)
     watchdog.start()
     while "slow" not in process.stdout.readline():
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     watchdog.cancel()
     assert process.returncode not in (0, -9), (out, err)
     assert "Traceback" not in err

@@ -72,7 +72,7 @@ def mounted(path, *options):
     try:
         yield Path(path)
     finally:
-        for _ in range(200):  # the keeper of a job ends a moment after it
+        for _ in range(1200):  # the keeper of a job ends a moment after it
             if subprocess.run(["umount", str(path)], capture_output=True).returncode == 0:
                 break
             time.sleep(0.1)

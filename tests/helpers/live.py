@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -16,8 +17,14 @@ from psframe.cluster.flight import KEEPER
 from tests.helpers.launcher import ROOT
 
 
-def left_in_shm():
-    return {name for name in os.listdir("/dev/shm") if "psframe" in name}
+def left_in_shm(seconds=30):
+    """Return the files of jobs in /dev/shm that stay there; tests beside this one make some for a moment."""
+    until = time.monotonic() + seconds
+    left = {name for name in os.listdir("/dev/shm") if "psframe" in name}
+    while left and time.monotonic() < until:
+        time.sleep(0.05)
+        left.intersection_update(os.listdir("/dev/shm"))
+    return left
 
 
 def start(mpi, n, path, *overrides):
@@ -25,6 +32,19 @@ def start(mpi, n, path, *overrides):
     process = launch(mpi.command(n, ["-m", "psframe.train", path, "--quiet", *overrides]))
     trains(process, path)
     return process, ranks_of(path)
+
+
+def signalled(pids, sign):
+    """Send a signal to processes, of which some may have ended, as others have heeded it."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sign)
+
+
+def catches(pid, number):
+    """Return whether a process has a handler for a signal."""
+    (mask,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def heed():
@@ -51,7 +71,7 @@ def trains(process, path):
     """Wait until a run of the config at ``path`` has trained an epoch; ``process`` is its launcher, or None."""
     runs = Path(path).parent / "runs"
     until = time.monotonic() + 300
-    while not list(runs.glob("*/metrics.jsonl")):
+    while not any("\n" in file.read_text() for file in runs.glob("*/metrics.jsonl")):
         assert time.monotonic() < until, "the run does not begin"
         assert not process or process.poll() is None, process.communicate()
         time.sleep(0.05)

@@ -65,18 +65,18 @@ def test_link_that_is_cut_for_two_seconds_is_waited_for(mpi, two, tmp_path):
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param(("sync={mode: allreduce, deadline_s: 6}",), marks=pytest.mark.full),
-        pytest.param(("sync={mode: sync_ps, server: colocated, servers: 2, deadline_s: 6}",), marks=pytest.mark.full),
-        ("sync={mode: sync_ps, deadline_s: 6}", "collective=buffer"),
+        pytest.param(("sync={mode: allreduce, deadline_s: 12}",), marks=pytest.mark.full),
+        pytest.param(("sync={mode: sync_ps, server: colocated, servers: 2, deadline_s: 12}",), marks=pytest.mark.full),
+        ("sync={mode: sync_ps, deadline_s: 12}", "collective=buffer"),
     ],
 )
 def test_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path, keys):
     process, path = begin(mpi, two, (2, 2), tmp_path, *keys, epochs=1000)
     two.link(1, "down")
     told = live.says(process, "psframe:")
-    assert f"node 1 ({two.names[1]}) did not come to an exchange for 6 s" in told
+    assert f"node 1 ({two.names[1]}) did not come to an exchange for 12 s" in told
     assert f"cannot be reached from {two.names[0]}" in told
-    assert process.wait(30) != 0
+    assert process.wait(300) != 0
     two.link(1, "up")  # what is left there hears of it
     live.ends(process, path)
 
@@ -95,7 +95,7 @@ def test_host_that_is_cut_off_from_several_is_named_alone(mpi, tmp_path, server)
         while not told or "did not come" not in told[-1]:
             told.append(process.stderr.readline())
             assert told[-1], told
-        assert process.wait(30) != 0
+        assert process.wait(300) != 0
         four.link(2, "up")
         told += live.ends(process, path).splitlines()
     own = f"cannot be reached from {four.names[2]}"  # what the lost one thinks of the others
@@ -119,7 +119,7 @@ def test_host_short_of_shared_memory_is_named_before_mpi_starts(mpich, two, tmp_
     path = runs.write(tmp_path / "hosts.yaml", 1, "continue")
     command = two.on_first(two.mpi(mpich, 2).command(4, ["-m", "psframe.train", path]))
     env = {**os.environ, **two.environment, "PSFRAME_SHM_2": "1m"}
-    ended = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert "/dev/shm must have 2,120,000 bytes for what 2 ranks" in ended.stderr
@@ -134,7 +134,7 @@ def test_host_without_an_mpi_is_named_and_nobody_waits_for_it(mpi, two, command)
     words = [str(mpi.prefix / "bin" / "mpirun"), *spread.flags, "-n", "4", "sh", "-c", lacks, "sh"]
     words = two.on_first([*words, str(mpi.python), "-m", *command])
     env = {**os.environ, **two.environment}
-    ended = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2, ended
     (told,) = [line for line in ended.stderr.splitlines() if line.startswith("psframe:")]
     assert f"an MPI must be installed, got none on {two.names[1]} (" in told

@@ -36,7 +36,7 @@ def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
     process, path = begin(mpich, two, tmp_path)
     two.link(1, "down")
     assert "did not come to an exchange" in live.says(process, "psframe:")
-    assert process.wait(30) != 0
+    assert process.wait(300) != 0
     two.link(1, "up")
     live.ends(process, path)
     assert f"Node 1 ({two.names[1]}) did not come" in first_cause(why(tmp_path))
@@ -49,7 +49,7 @@ def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_pat
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     told = live.says(process, "psframe:")
-    process.wait(30)
+    process.wait(300)
     for pid in set(live.ranks_of(path)).intersection(stopped):
         os.kill(pid, signal.SIGKILL)
     live.ends(process, path)

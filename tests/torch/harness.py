@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.cases import Case, found
-from tests.helpers.suite import IS_FULL
 
 LARGEST = 5  # ranks of the default suite
 #: seconds that a rank waits for the others at the end of a case: one that failed, and one that did not
-FAILED_S, STUCK_S = 10, 600 if IS_FULL else 120
+FAILED_S, STUCK_S = 10, 600
 MOST_ERRORS = 8  # of a rank and a case that are reported
 
 

@@ -90,7 +90,7 @@ def forgotten() -> None:
     dist.barrier()
     dist.destroy_process_group(group)
     del group, work
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while held() is not None and time.monotonic() < until:  # the thread may be about to look at it
         time.sleep(0.1)
         gc.collect()

@@ -19,7 +19,7 @@ CASES = cases()
 #: ranks that the default suite has
 FEW = (2, 5)
 LONGEST_FULL_S = 3600
-LONGEST_S = LONGEST_FULL_S if IS_FULL else 400
+LONGEST_S = LONGEST_FULL_S if IS_FULL else 1500
 MAX_JOBS = 6  # of a number of ranks, where cases end theirs
 
 PARAMETERS = [

@@ -39,7 +39,7 @@ MESSAGES = {
 }
 MOST = ("all_reduce", "ddp", "ddp_hook", "ddp_static", "ring", "all_to_all", "barrier", "future")
 FEW = MOST[:2]
-TIMEOUT_S = {"SIGKILL": LATE_S * 10, "SIGSTOP": 2}  # the end of a rank is noticed without it
+TIMEOUT_S = {"SIGKILL": LATE_S * 10, "SIGSTOP": 8}  # the end of a rank is noticed without it
 
 
 def _lost(n, name, victim, how):
@@ -82,7 +82,7 @@ def test_rank_that_is_lost_is_named_by_all_others(told):
         # neighbour, which may have ended so, or itself wait for a stopped one
         beside = name != "ring" or (rank - victim) % told["job"]["n"] in (1, told["job"]["n"] - 1)
         named = victim if beside and (name, how) != ("ring", "SIGSTOP") else r"\d+"
-        causes = {"SIGKILL": "ha(s|ve) ended", "SIGSTOP": "2 s" if name != "ring" else "2 s|ha(s|ve) ended"}
+        causes = {"SIGKILL": "ha(s|ve) ended", "SIGSTOP": "8 s" if name != "ring" else "8 s|ha(s|ve) ended"}
         for word in (rf"\branks? (\d+, )*{named}\b", *map(re.escape, MESSAGES[name]), causes[how]):
             assert re.search(word, raised)
 

@@ -15,7 +15,7 @@ SCRIPT = "tests/torch/scripts/hooks.py"
 @pytest.fixture(scope="module")
 def told():
     """What the script says at 3 ranks, where a mean is no power of two."""
-    ended = torchrun.forked(3, [SCRIPT], 200)
+    ended = torchrun.forked(3, [SCRIPT], 900)
     assert ended.status == 0, ended
     return json.loads(ended.out.splitlines()[-1])
 

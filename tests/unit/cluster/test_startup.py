@@ -80,7 +80,7 @@ runpy.run_module(sys.argv[0], run_name="__main__")
 
 @pytest.mark.parametrize("words", [["psframe.train"], ["psframe.bench", "step"], ["psframe.predict.ranks", "node"]])
 def test_missing_mpi_is_told_in_a_sentence(words):
-    ended = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2, ended
     assert ended.stderr.startswith("psframe: an MPI must be installed, got none on ")
     assert len(ended.stderr.splitlines()) == 1, ended
@@ -100,7 +100,7 @@ def test_mpis_mixed_end_with_one_sentence(launcher, python, command, config, tmp
         pytest.skip("takes both MPIs: bash launch/test.sh installs them")
     words = [starts.prefix / "bin" / "mpirun", *starts.flags, "-n", "2", imports.python, "-m", f"psframe.{command}"]
     what = [config] if command == "train" else ["step"]
-    ended = subprocess.run([*words, *what], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    ended = subprocess.run([*words, *what], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert ended.returncode == 2, ended
     assert ended.stderr.count("psframe:") == 1, ended
     assert "the launcher and mpi4py must be of one MPI, got 2 process(es)" in ended.stderr

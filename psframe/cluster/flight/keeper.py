@@ -241,7 +241,6 @@ class Keeper:
         from psframe.record import incident  # what few jobs need
 
         first, began = self._now(), time.monotonic()
-        self.written_at = began if kind == "fault" else self.written_at
         ranks = [each.told(incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
             self._ask_for_stacks()
@@ -252,11 +251,8 @@ class Keeper:
             told |= each.later()
             each.forget()
         head = {"reason": reason, "rank": order.rank, "message": order.message, "details": order.details}
-        head |= {"time": time.time()}
-        samples = [*self.samples, first, last]
-        return incident.write(
-            self._folders(incident.SPARE), head | {"facts": self.facts, "samples": samples, "ranks": ranks}
-        )
+        head |= {"time": time.time(), "facts": self.facts, "samples": [*self.samples, first, last], "ranks": ranks}
+        return incident.write(self._folders(incident.SPARE), head)
 
     def _folders(self, spare: Sequence[str]) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""

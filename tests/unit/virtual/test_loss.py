@@ -1,5 +1,6 @@
 """A rank dies at any point of its training, and the others go on: whole runs, in any order of their ranks' steps."""
 
+import gc
 import json
 from random import Random
 
@@ -31,6 +32,13 @@ WAYS = (
     ("sync={mode: easgd, period: 4}", 1, range(1, N)),
     ("sync=hogwild", 1, range(1, N)),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects():
+    """Let each rank that goes on collect its own garbage only, and not look through what other tests have made."""
+    gc.collect()
+    gc.freeze()
 
 
 def ends(folder, keys, n_nodes, seed, kills=None, again=None):

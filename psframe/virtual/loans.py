@@ -1,5 +1,6 @@
 """Pages that virtual ranks have in turn (:class:`Loans`): while they use them, from a stock that stays in the cache."""
 
+import mmap
 import os
 from collections import defaultdict
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from psframe import compiled
 from psframe.virtual.pages import LEAST, forget, inner
+
+KEPT = 64  # places of a size that keep their pages while nobody has them
 
 
 class Loans:
@@ -19,6 +22,7 @@ class Loans:
     def __init__(self) -> None:
         self._file, self._n_bytes = -1, 0
         self._stock: dict[int, list[int]] = defaultdict(list)  # places in the file, by size
+        self._empty: dict[int, list[int]] = defaultdict(list)  # those without pages
         self._place: dict[tuple[int, int], int] = {}  # the last of memory, by its address and size
         self._lent = set[tuple[int, int]]()  # addresses and sizes
 
@@ -35,7 +39,8 @@ class Loans:
         if (place := self._place.get(at, -1)) in stock:
             stock.remove(place)
         else:
-            place = stock.pop() if stock else self._n_bytes
+            empty = self._empty[len(whole)]
+            place = (stock or empty).pop() if stock or empty else self._n_bytes
             try:
                 self._map(whole, place)
             except OSError:  # no file in memory, or huge pages
@@ -47,11 +52,15 @@ class Loans:
         """Give the pages of an array back, whoever's they are."""
         whole = inner(memory)
         at = (whole.ctypes.data, len(whole))
-        if at in self._lent:
-            self._lent.discard(at)
-            self._stock[len(whole)].append(self._place[at])
-        else:
+        if at not in self._lent:
             forget(memory)
+            return
+        self._lent.discard(at)
+        if len(stock := self._stock[len(whole)]) < KEPT:
+            stock.append(self._place[at])
+        else:
+            compiled.numa.madvise(whole, mmap.MADV_REMOVE)
+            self._empty[len(whole)].append(self._place[at])
 
     def _map(self, whole: np.ndarray, place: int) -> None:
         if self._file < 0:

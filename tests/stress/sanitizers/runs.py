@@ -48,6 +48,7 @@ FULL = (
     "unit/nn/test_threads",
     "unit/nn/test_torch_module",
     "unit/optim/test_updater",
+    "unit/virtual/test_loans",
     "unit/virtual/test_pages",
     "commands/test_guard::test_checksum_changes_with_any_flipped_bit",
     "commands/test_guard::test_checksum_changes_where_numbers_change_places",

@@ -54,11 +54,13 @@ class Copies:
     def copy(self, source: np.ndarray, out: np.ndarray) -> None:
         """Write ``source`` (n,) to ``out`` (n,), of the same dtype; they may be the same array."""
         whole = inner(out)
+        if len(whole) < LEAST:
+            out[:] = source
+            return
         begin = whole.ctypes.data - out.ctypes.data
         end = begin + len(whole)
         bytes_in, bytes_out = source.view(np.uint8), out.view(np.uint8)
-        is_first = self._is_first(bytes_in[begin:end].view(np.int32))
-        if len(whole) < LEAST or (is_first and not self._at_once):
+        if self._is_first(bytes_in[begin:end].view(np.int32)) and not self._at_once:
             if whole.ctypes.data in self._mapped and not np.may_share_memory(source, out):
                 self._mapped.discard(whole.ctypes.data)
                 _own(whole)

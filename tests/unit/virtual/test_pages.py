@@ -56,9 +56,10 @@ def test_copies_are_the_numbers_of_their_time_whoever_writes_later(data):
 
 
 def test_copies_of_the_same_numbers_have_the_same_pages():
-    source, copies = numbers(4 * LEAST), Copies()
+    source, copies, few = numbers(4 * LEAST), Copies(), numbers(8)
     first, second, third = (numbers(4 * LEAST, 64 * k) for k in (0, 0, 0))
     for out in (first, second, third):
+        copies.copy(few, few.copy())  # between them, as a clock is
         copies.copy(source, out)
     before = file_of(third)
     assert [file_of(out) for out in (first, second)] == [0, before]

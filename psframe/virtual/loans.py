@@ -9,7 +9,7 @@ import numpy as np
 from psframe import compiled
 from psframe.virtual.pages import LEAST, forget, inner
 
-KEPT = 64  # places of a size that keep their pages while nobody has them
+KEPT = 8  # places of a size that keep their pages while nobody has them
 
 
 class Loans:

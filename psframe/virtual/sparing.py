@@ -8,6 +8,7 @@ import numpy as np
 from psframe.memory.tensor_names import role_of
 from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.mailbox import Mailbox
+from psframe.sync.stores.shared_mailbox import SharedMailbox
 from psframe.train.run import Run
 from psframe.virtual.loans import Loans
 from psframe.virtual.pages import Common, Copies, forget, inner
@@ -90,17 +91,18 @@ class _Borrowing(Before):
 
 
 class _Delivering(Before):
-    """A worker's mailbox: a post gives its gradients' pages back, and borrows some for the server's row."""
+    """A worker's mailbox: a post gives its gradients' pages back, and borrows some for the server's row of the node."""
 
     post = Mailbox.post
 
     def __init__(self, mailbox: Mailbox, sparing: Sparing, run: Run, worker: int):
         super().__init__(mailbox)
         self._sparing, self._worker, self._own = sparing, worker, of_roles(run, "gradients")
+        self._is_near = isinstance(mailbox, SharedMailbox)  # else it waits for a link before it writes
 
     def deliver(self, vectors: Sequence[np.ndarray]) -> None:
         rows = self._sparing.rows
-        for row, vector in zip(rows[self._worker] if len(rows) else (), vectors, strict=False):
+        for row, vector in zip(rows[self._worker] if self._is_near and len(rows) else (), vectors, strict=False):
             if row.ctypes.data != vector.ctypes.data:  # else it was computed there
                 self._sparing.posts.take(inner(row))
         self.behind.deliver(vectors)

@@ -17,8 +17,14 @@ from psframe.record import flight, incident
 from tests.helpers.launcher import ROOT
 
 OWN = os.stat("/proc/self/ns/pid").st_ino
-#: a process that a signal for its stacks does not reach; and one that answers it, and asks for incidents by itself
-DEAF = "import signal; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print(flush=True); input()"
+#: a process that signals for its stacks do not reach; and one that answers, and asks for incidents by itself
+DEAF = """
+import signal
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+signal.signal(signal.SIGRTMAX, signal.SIG_IGN)
+print(flush=True)
+input()
+"""
 RANK = """
 import socket, sys
 from psframe.cluster.flight.recorder import Recorder

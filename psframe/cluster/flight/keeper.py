@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from psframe.cluster.flight import machine
-from psframe.cluster.flight.seen import Rank
+from psframe.cluster.flight.seen import FIRST, SECOND, Rank, ask_for_stacks
 from psframe.record import flight
 
 #: first byte of a rank's message; one below it is the number of a signal that the rank has received
-STACKS, FACTS, ASK, BYE = 128, 129, 130, 131
+STACKS, FACTS, ASK, BYE, WROTE = 128, 129, 130, 131, 132
 SAMPLE_S = 10.0  # between two samples of the machine and the processes
 STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
 MESSAGE_BYTES = 1 << 18  # largest message of a rank
@@ -186,9 +186,10 @@ class Keeper:
                 self.held = -1
         elif kind == ASK:
             self._asked(rank, **json.loads(content))
-        elif kind == signal.SIGUSR2:
-            owed, rank.owes, rank.answered = rank.owes, False, True
-            if not owed:
+        elif kind == WROTE:
+            rank.told_of_stack = True
+        elif kind in (FIRST, SECOND):
+            if rank.heard(kind):
                 self.queue.append(Order("asked", rank.number, "a signal, SIGUSR2, has asked for it"))
         else:
             rank.signals.append(kind)
@@ -243,7 +244,7 @@ class Keeper:
         first, began = self._now(), time.monotonic()
         ranks = [each.told(incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
-            self._ask_for_stacks()
+            ask_for_stacks(self.ranks, self._listen, STACK_S)
             while (left := began + RATE_S - time.monotonic()) > 0:
                 self._listen(left)
         last = self._now()
@@ -258,22 +259,6 @@ class Keeper:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
         known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *spare]
         return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
-
-    def _ask_for_stacks(self) -> None:
-        """Let the ranks that run write the Python stacks of their threads, and wait for them."""
-        # one that has said goodbye handles no signals any more
-        asked = [each for each in self.ranks if not (each.ended_at or each.gone_at) and each.pid and each.stacks >= 0]
-        for rank in asked:
-            if not rank.answered:
-                with suppress(OSError):
-                    os.kill(rank.pid, signal.SIGUSR2)
-                    rank.owes = True
-        until = time.monotonic() + STACK_S
-        while any(not rank.answered and rank.ended_at is None for rank in asked):
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            self._listen(left)
 
 
 def say_by(path: str, text: str) -> None:

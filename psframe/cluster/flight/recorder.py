@@ -1,7 +1,5 @@
 """Flight recorder of this rank (:func:`begin`): its ring in the node's memory, and a socket to the node's keeper."""
 
-import faulthandler
-import fcntl
 import json
 import os
 import select
@@ -20,10 +18,10 @@ import numpy as np
 
 import psframe
 from psframe.cluster.cluster import AgreedError, Cluster
-from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS
+from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS, WROTE
+from psframe.cluster.flight.stacks import Stacks
 from psframe.cluster.flight.watchdog import Watchdog
 from psframe.cluster.gates import PeerLost
-from psframe.cluster.node_channel import nameless
 from psframe.record import flight
 from psframe.record.flight import RING
 
@@ -40,6 +38,7 @@ class Recorder:
         self.run = ""  # its folder, once it has one
         self.place = 0  # of its ring in the node's memory
         self.watchdog: Watchdog | None = None
+        self._stacks: Stacks | None = None
         self._asking = Lock()
 
     def tell(self, **facts: Any) -> None:
@@ -92,40 +91,29 @@ class Recorder:
         """Use ``end``, a socket to the keeper, from here on, as rank ``number`` of the node. The main thread calls."""
         end.setblocking(False)
         last, self._sock, self.run = self._sock, end, ""
-        stacks, before = _stacks(), self._held
-        # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
-        # return; and before it, all stacks
-        signal.signal(signal.SIGUSR2, lambda number, frame: None)
-        if stacks >= 0:
-            faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=True)
+        self._stacks, before = Stacks(lambda: self._send(WROTE)), self._held
+        self._held = [self._stacks.fd] if self._stacks.fd >= 0 else []
+        # Python's own handler tells the keeper of a signal by it, also while a call does not return
         signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
-        self._held = [stacks] if stacks >= 0 else []
         if last:
             last.close()
         else:
             os.register_at_fork(after_in_child=self._leave)
         for fd in before:
             os.close(fd)
-        self._send(STACKS, json.dumps([number, os.getpid(), flight.space()]).encode(), (stacks,) if stacks >= 0 else ())
+        self._send(STACKS, json.dumps([number, os.getpid(), flight.space()]).encode(), tuple(self._held))
 
     def _leave(self) -> None:
         """Be no rank, in a process that a rank has forked: its signals and its end are its own."""
         signal.set_wakeup_fd(-1)
+        if self._stacks:
+            self._stacks.leave()
         if self._sock:
             self._sock.close()
             self._sock = None
         for fd in self._held:
             os.close(fd)
         self._held = []
-
-
-def _stacks() -> int:
-    """Return a descriptor of a new file in memory that is written at its end; -1 if that is denied."""
-    with suppress(OSError):
-        fd = nameless()
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
-        return fd
-    return -1
 
 
 #: of this process

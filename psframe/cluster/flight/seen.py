@@ -1,15 +1,20 @@
-"""Rank as its keeper sees it (:class:`Rank`): its ring, its process, and how it ended."""
+"""Rank as its keeper sees it (:class:`Rank`): its ring, its process, its stack, and how it ended."""
 
 import os
+import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from psframe.record import flight
 
 STACK_BYTES = 1 << 16  # most that is kept of a rank's stacks
+CALL_S = 0.1  # until the interpreter of a rank that was asked for its stack counts as inside a call
+#: signals that ask for a stack: the interpreter answers the first one, the process the second
+FIRST, SECOND = signal.SIGUSR2, signal.SIGRTMAX
 
 
 class Rank:
@@ -30,7 +35,30 @@ class Rank:
         self.gone_at: float | None = None
         self.ended_at: float | None = None
         self.signals, self.leaves = deque[int](maxlen=20), False  # the last ones; True after one that asks to leave
-        self.owes = self.answered = False  # an answer to SIGUSR2; has given it, for the incident that is written
+        self.owes = False  # an answer to the first signal
+        self.asked = self.answered = False  # for the incident that is written
+        self.told_of_stack = False
+
+    @property
+    def has_written(self) -> bool:
+        """True once its stack is there; what it has told may be of the last one, which came too late."""
+        return self.told_of_stack and os.fstat(self.stacks).st_size > 0
+
+    def heard(self, number: int) -> bool:
+        """Note that one of the signals that ask for a stack has come; return True if it is not from the keeper."""
+        if number == SECOND:
+            self.answered = self.told_of_stack = self.asked
+            return False
+        owed, self.owes = self.owes, False
+        self.answered = self.asked or not owed
+        return not owed
+
+    def signal(self, number: int) -> bool:
+        """Send a signal; return False if the process has ended."""
+        with suppress(OSError):
+            os.kill(self.pid, number)
+            return True
+        return False
 
     def read(self, n_events: int) -> flight.Read:
         return flight.read(self.memory, n_events)
@@ -67,9 +95,34 @@ class Rank:
 
     def forget(self) -> None:
         """Be ready for the next incident."""
-        self.answered = False
+        self.asked = self.answered = self.told_of_stack = False
         with suppress(OSError):
             os.ftruncate(self.stacks, 0)
+
+
+def ask_for_stacks(ranks: Sequence[Rank], listen: Callable[[float], object], seconds: float) -> None:
+    """Let the ranks that run write their Python stacks, and ``listen`` until they have, or for ``seconds``."""
+    # one that has said goodbye handles no signals any more
+    asked = [each for each in ranks if not (each.ended_at or each.gone_at) and each.pid and each.stacks >= 0]
+    for rank in asked:
+        if not rank.answered:
+            rank.forget()  # it may have answered the last one too late
+            rank.owes = rank.owes or rank.signal(FIRST)  # one that has not come yet is not sent twice
+        rank.asked = True
+    began = time.monotonic()
+    _listen(asked, listen, began + min(CALL_S, seconds))
+    for rank in asked:
+        if not rank.has_written:
+            rank.signal(SECOND)
+    _listen(asked, listen, began + seconds)
+
+
+def _listen(asked: Sequence[Rank], listen: Callable[[float], object], until: float) -> None:
+    while any(not rank.has_written and rank.ended_at is None for rank in asked):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        listen(left)
 
 
 def _ago(then_ns: int, now_ns: int) -> float:

@@ -185,7 +185,7 @@ class Rank:
     @cached_property
     def frames(self) -> list[Frame]:
         """The lines that its main thread is in, the innermost first; none of a rank that could not answer."""
-        parts = re.split(r"^(?:Current thread|Thread) ", self.told.stacks, flags=re.MULTILINE)
+        parts = re.split(r"^(?:Current thread|Thread|Stack) ", self.told.stacks, flags=re.MULTILINE)
         return [Frame(file, int(line), name) for file, line, name in FRAME.findall(parts[-1])[:200]]
 
     @property

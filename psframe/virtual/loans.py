@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from psframe import compiled
-from psframe.virtual.pages import LEAST, forget, inner
+from psframe.virtual.pages import LEAST, forget, inner, is_own, new_file
 
 KEPT = 8  # places of a size that keep their pages while nobody has them
 
@@ -34,7 +34,7 @@ class Loans:
         """Lend pages to an array, unless it has some, or cannot have them: it must be of a mapping of its own."""
         whole = inner(memory)
         at, stock = (whole.ctypes.data, len(whole)), self._stock[len(whole)]
-        if at in self._lent or len(whole) < LEAST or not _is_mapped(memory):
+        if at in self._lent or len(whole) < LEAST or not is_own(memory):
             return
         if (place := self._place.get(at, -1)) in stock:
             stock.remove(place)
@@ -44,6 +44,7 @@ class Loans:
             try:
                 self._map(whole, place)
             except OSError:  # no file in memory, or huge pages
+                stock += [place] if place < self._n_bytes else []
                 return
             self._place[at] = place
         self._lent.add(at)
@@ -64,15 +65,8 @@ class Loans:
 
     def _map(self, whole: np.ndarray, place: int) -> None:
         if self._file < 0:
-            self._file = os.memfd_create("pages")
+            self._file = new_file(0)
         if place == self._n_bytes:
             os.ftruncate(self._file, place + len(whole))
             self._n_bytes += len(whole)
         compiled.numa.map_file(whole, self._file, private=False, place=place)
-
-
-def _is_mapped(memory: object) -> bool:
-    """Return True if an array lies in a mapping of its own, so that nothing else comes to lie there later."""
-    while isinstance(memory, np.ndarray):
-        memory = memory.base
-    return isinstance(memory, compiled.numa.Block)

@@ -30,6 +30,20 @@ def inner(memory: np.ndarray) -> np.ndarray:
     return numbers[begin : max(begin, len(numbers) - (numbers.ctypes.data + len(numbers)) % PAGE)]
 
 
+def is_own(memory: object) -> bool:
+    """Return True if an array lies in a mapping of its own, so that nothing else comes to lie there later."""
+    while isinstance(memory, np.ndarray):
+        memory = memory.base
+    return isinstance(memory, compiled.numa.Block)
+
+
+def new_file(n_bytes: int) -> int:
+    """Return a file in memory, zeroed, whose pages live as long as they are mapped."""
+    file = os.memfd_create("pages")
+    os.ftruncate(file, n_bytes)
+    return file
+
+
 class Copies:
     """Copies of one memory. Those of the same numbers share their pages from the second on, until one is written.
 
@@ -90,7 +104,7 @@ class Copies:
     def _keep(self) -> None:
         """Put the last numbers into a file, unless they are in one. Its pages live as long as they are mapped."""
         if self._fd < 0:
-            self._fd = _file(self._last.nbytes)
+            self._fd = new_file(self._last.nbytes)
             memory = mmap.mmap(self._fd, self._last.nbytes, mmap.MAP_SHARED)
             shared = np.frombuffer(memory, np.int32)
             np.copyto(shared, self._last)
@@ -115,14 +129,14 @@ class Common:
     def share(self, number: int, memory: np.ndarray) -> bool:
         """Let ``memory`` have the pages of all of this number and size; return False where it cannot.
 
-        It must be a mapping of its own (:class:`psframe.compiled.numa.Block`): others would come to lie there later.
+        It must be an entire mapping: what else lay in it would have them, too.
         """
         whole = inner(memory)
         if not isinstance(memory.base, compiled.numa.Block) or whole.ctypes.data != memory.ctypes.data:
             return False
         try:
             if (number, len(whole)) not in self._files:
-                self._files[number, len(whole)] = _file(len(whole))
+                self._files[number, len(whole)] = new_file(len(whole))
             compiled.numa.map_file(whole, self._files[number, len(whole)], private=False)
         except OSError:  # no file in memory, or huge pages
             return False
@@ -133,10 +147,3 @@ def _own(memory: np.ndarray) -> None:
     """Let memory that has pages of a file have zeroed ones of its own, so that the file's may go."""
     with suppress(OSError), open("/dev/zero", "r+b", buffering=0) as zeros:
         compiled.numa.map_file(memory, zeros.fileno(), private=True)
-
-
-def _file(n_bytes: int) -> int:
-    """Return a file in memory, zeroed, whose pages live as long as they are mapped."""
-    file = os.memfd_create("pages")
-    os.ftruncate(file, n_bytes)
-    return file

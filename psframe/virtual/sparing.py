@@ -10,21 +10,9 @@ from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.mailbox import Mailbox
 from psframe.sync.stores.shared_mailbox import SharedMailbox
 from psframe.train.run import Run
+from psframe.virtual.before import Before
 from psframe.virtual.loans import Loans
 from psframe.virtual.pages import Common, Copies, forget, inner
-
-
-class Before:
-    """Stands before an object, and does what it defines; the rest is the object's, which does not know of it.
-
-    So both go when the run lets them go: the collection of garbage does not look at what earlier ranks have made.
-    """
-
-    def __init__(self, behind: Any):
-        self.behind = behind
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.behind, name)
 
 
 class Sparing:

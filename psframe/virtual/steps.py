@@ -10,9 +10,10 @@ from psframe.nn.network import Network
 from psframe.nn.operations import of_forward
 from psframe.sync.server_mode import ServerMode
 from psframe.train.run import Run
+from psframe.virtual.before import Before
 from psframe.virtual.costs import Costs
 from psframe.virtual.pages import forget
-from psframe.virtual.sparing import Before, Sparing, of_roles
+from psframe.virtual.sparing import Sparing, of_roles
 
 
 class TakingTime(Before):

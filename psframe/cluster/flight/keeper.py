@@ -187,9 +187,10 @@ class Keeper:
         elif kind == ASK:
             self._asked(rank, **json.loads(content))
         elif kind == WROTE:
-            rank.told_of_stack = True
+            rank.wrote()
         elif kind in (FIRST, SECOND):
-            if rank.heard(kind):
+            orders = [order for order in (self.order, *self.queue) if order and order.reason == "asked"]
+            if rank.heard(kind) and not orders:  # all ranks may get one
                 self.queue.append(Order("asked", rank.number, "a signal, SIGUSR2, has asked for it"))
         else:
             rank.signals.append(kind)

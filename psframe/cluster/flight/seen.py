@@ -35,30 +35,49 @@ class Rank:
         self.gone_at: float | None = None
         self.ended_at: float | None = None
         self.signals, self.leaves = deque[int](maxlen=20), False  # the last ones; True after one that asks to leave
-        self.owes = False  # an answer to the first signal
+        self.owes = set[int]()  # signals that were sent, and have not come yet
         self.asked = self.answered = False  # for the incident that is written
         self.told_of_stack = False
 
     @property
     def has_written(self) -> bool:
         """True once its stack is there; what it has told may be of the last one, which came too late."""
-        return self.told_of_stack and os.fstat(self.stacks).st_size > 0
+        return self.told_of_stack and self.n_written() > 0
+
+    @property
+    def is_there(self) -> bool:
+        """True of one that handles signals; one that has said goodbye does not any more."""
+        return self.pid > 0 and self.stacks >= 0 and not (self.ended_at or self.gone_at)
+
+    def n_written(self) -> int:
+        return os.fstat(self.stacks).st_size
 
     def heard(self, number: int) -> bool:
         """Note that one of the signals that ask for a stack has come; return True if it is not from the keeper."""
-        if number == SECOND:
-            self.answered = self.told_of_stack = self.asked
-            return False
-        owed, self.owes = self.owes, False
-        self.answered = self.asked or not owed
-        return not owed
+        owed = number in self.owes
+        self.owes.discard(number)
+        if number == FIRST:
+            self.answered = self.asked or not owed
+        elif self.asked:
+            self.answered = self.told_of_stack = True
+        else:
+            self.forget()
+        return number == FIRST and not owed
 
-    def signal(self, number: int) -> bool:
-        """Send a signal; return False if the process has ended."""
+    def wrote(self) -> None:
+        """Note that the interpreter has written its stack: for an incident, or too late for one."""
+        if self.asked or self.answered:
+            self.told_of_stack = True
+        else:
+            self.forget()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the main thread, unless it owes one."""
+        if number in self.owes:  # real-time signals would come as often as they are sent, one within the other
+            return
         with suppress(OSError):
-            os.kill(self.pid, number)
-            return True
-        return False
+            to_thread(self.pid, number)
+            self.owes.add(number)
 
     def read(self, n_events: int) -> flight.Read:
         return flight.read(self.memory, n_events)
@@ -83,7 +102,8 @@ class Rank:
         """Return what has become of a rank since then."""
         stacks = b""
         with suppress(OSError):
-            stacks = os.pread(self.stacks, STACK_BYTES, 0) if self.stacks >= 0 else b""
+            if self.stacks >= 0:  # the main thread's is at the end
+                stacks = os.pread(self.stacks, STACK_BYTES, max(0, self.n_written() - STACK_BYTES))
         return {
             "ended_s": None if self.ended_at is None else round(time.monotonic() - self.ended_at, 3),
             "said_goodbye": self.gone_at is not None,
@@ -102,18 +122,18 @@ class Rank:
 
 def ask_for_stacks(ranks: Sequence[Rank], listen: Callable[[float], object], seconds: float) -> None:
     """Let the ranks that run write their Python stacks, and ``listen`` until they have, or for ``seconds``."""
-    # one that has said goodbye handles no signals any more
-    asked = [each for each in ranks if not (each.ended_at or each.gone_at) and each.pid and each.stacks >= 0]
+    listen(0.0)  # some may have ended
+    asked = [rank for rank in ranks if rank.is_there]
     for rank in asked:
         if not rank.answered:
-            rank.forget()  # it may have answered the last one too late
-            rank.owes = rank.owes or rank.signal(FIRST)  # one that has not come yet is not sent twice
+            rank.forget()
+            rank.send(FIRST)
         rank.asked = True
     began = time.monotonic()
     _listen(asked, listen, began + min(CALL_S, seconds))
     for rank in asked:
-        if not rank.has_written:
-            rank.signal(SECOND)
+        if rank.is_there and not rank.n_written():
+            rank.send(SECOND)
     _listen(asked, listen, began + seconds)
 
 
@@ -123,6 +143,17 @@ def _listen(asked: Sequence[Rank], listen: Callable[[float], object], until: flo
         if left <= 0:
             break
         listen(left)
+
+
+def to_thread(pid: int, number: int) -> None:
+    """Send a signal to a process's main thread, or to any where the C library cannot; OSError if it has ended."""
+    import ctypes  # what few keepers need
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "tgkill"):
+        os.kill(pid, number)
+    elif libc.tgkill(pid, pid, int(number)):
+        raise OSError(ctypes.get_errno(), "tgkill")
 
 
 def _ago(then_ns: int, now_ns: int) -> float:

@@ -39,6 +39,7 @@ class Stacks:
     def __init__(self, wrote: Callable[[], object]):
         self.fd, self._wrote = _file(), wrote
         signal.signal(FIRST, self._answer)
+        faulthandler.unregister(SECOND)  # its handler is replaced here, which it would not notice
         signal.signal(SECOND, lambda number, frame: None)  # the wake-up descriptor tells of both
         if self.fd >= 0:
             faulthandler.register(SECOND, file=self.fd, all_threads=False, chain=True)

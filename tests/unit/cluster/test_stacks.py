@@ -62,30 +62,31 @@ class Seen(Rank):
         data, fds, _, _ = socket.recv_fds(own, 1 << 16, 1)
         _, self.pid, _ = json.loads(data[1:])
         self.own, self.process, self.stacks = own, process, fds[0]
+        self.came = []  # signals
         self.n_left = 0  # first signals of which the interpreter has not told yet
 
     def asked_for(self, seconds=60.0, interprets=True):
         """Ask for its stack; return it, whether it has answered, and the signals that it has heard."""
-        heard = []
-
-        def listen(left):
-            self.own.settimeout(left)
-            with suppress(TimeoutError):
-                kind = int.from_bytes(self.own.recv(1))
-                assert kind, "it has ended"
-                if kind == WROTE:
-                    self.told_of_stack, self.n_left = True, self.n_left - 1
-                else:
-                    heard.append(kind)
-                    self.n_left += kind == FIRST
-                    assert not self.heard(kind)
-
-        ask_for_stacks([self], listen, seconds)
-        told, heard_then = self.later(), list(heard)
+        self.came.clear()
+        ask_for_stacks([self], self.listen, seconds)
+        told, came = self.later(), list(self.came)
         while interprets and self.n_left:  # the process was sooner than the interpreter
-            listen(None)
+            self.listen(None)
         self.forget()
-        return told["stacks"], told["answered"], heard_then
+        return told["stacks"], told["answered"], came
+
+    def listen(self, seconds):
+        self.own.settimeout(seconds)
+        with suppress(TimeoutError, BlockingIOError):
+            kind = int.from_bytes(self.own.recv(1), "little")
+            assert kind, "it has ended"
+            if kind == WROTE:
+                self.wrote()
+                self.n_left -= 1
+            else:
+                self.came.append(kind)
+                self.n_left += kind == FIRST
+                assert not self.heard(kind)
 
 
 @contextmanager
@@ -146,6 +147,21 @@ def test_stack_of_a_process_that_was_stopped_is_of_when_it_is_asked_for():
         stacks, answered, _ = rank.asked_for()
         assert answered
         assert stacks.count("in in_a_call") == 1
+
+
+def test_stack_of_a_process_that_answers_late_is_not_that_of_the_next_signal():
+    """It was stopped for some incidents, and comes to write a stack when nobody asks for one any more."""
+    with seen(READS) as rank:
+        rank.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, rank.pid, os.WSTOPPED)
+        for _ in range(9):
+            assert rank.asked_for(seconds=0.11) == ("", False, [])
+        assert rank.owes == {FIRST, SECOND}, "signals of the second kind add up"
+        rank.process.send_signal(signal.SIGCONT)
+        while rank.owes or rank.n_left:
+            rank.listen(None)
+        assert rank.later()["stacks"] == ""
+        assert rank.asked_for()[0].count("in in_a_call") == 1
 
 
 def test_stacks_are_not_written_by_a_process_that_a_rank_has_forked():

@@ -86,9 +86,11 @@ def give_up(error: BaseException) -> int:
     notes = bool(message) and not getattr(error, "dead", False)  # the keeper has seen a death itself
     # the message first, as the launcher may end this rank soon; without a run, the file may lie anywhere
     path = RECORDER.run or _noted(error, message) if notes else ""
-    sys.stdout.flush()
-    sys.stderr.write(_with_path(message, path) if path else message)
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # where nobody reads it, the job must end all the same
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.write(_with_path(message, path) if path else message)
+        sys.stderr.flush()
     if message:
         LOG.error(message.strip().removeprefix("psframe: "), extra={"told": True})
         LIBRARIES.log_rest(shown=True)

@@ -18,8 +18,9 @@ def until_read() -> None:
 
     On a machine that is busy it may need seconds.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # it may be closed, or have lost its reader
+            stream.flush()
     sleep(LEAST_S)
     for _ in range(round((MOST_S - LEAST_S) / LOOK_S)):
         if not any(map(_unread, (1, 2))):

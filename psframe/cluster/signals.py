@@ -6,6 +6,7 @@ A second Ctrl-C ends them.
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -41,7 +42,7 @@ class Signals:
     ):
         self.halt, self.speaks, self.where, self.leaves = halt, speaks, where, leaves
         self.before: dict[int, Any] = {}
-        self.number, self.left = 0, False
+        self.number, self.left, self.pid = 0, False, os.getpid()
 
     def __enter__(self) -> "Signals":
         self.before = {number: signal.signal(number, self._ask) for number in NUMBERS}
@@ -66,6 +67,10 @@ class Signals:
             halt.signal = self.number
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self.pid:  # a process that a callback has forked, which a pool ends by SIGTERM
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         RING.note(SIGNAL, number)
         if number == signal.SIGTERM and not self.number and self.leaves():
             self.left = True
@@ -76,11 +81,12 @@ class Signals:
         for signum in set(NUMBERS).difference(REPEATED):
             signal.signal(signum, signal.SIG_DFL)
         signal.alarm(LEAVE_S)  # by the kernel: a step or an MPI call may not return to Python
+        if self.halt is not None:
+            self.halt.signal = number
         if self.speaks:
             name = signal.Signals(number).name
             more = "; once more leaves at once" if number == signal.SIGINT else ""
             where = f"; {self.where}" if self.where else ""
             text = f"psframe: {name}: leaving after this step{more}{where}\n"
-            os.write(2, text.encode())  # a print may be in progress
-        if self.halt is not None:
-            self.halt.signal = number
+            with suppress(OSError):  # nobody reads it any more
+                os.write(2, text.encode())  # a print may be in progress

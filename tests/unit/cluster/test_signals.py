@@ -1,5 +1,6 @@
 """Signals that ask a rank to leave: whom they ask, the kernel's alarm behind them, and the handlers at the end."""
 
+import os
 import signal
 from types import SimpleNamespace
 
@@ -85,3 +86,29 @@ def test_signal_without_a_flag_is_heeded_by_the_next_one(alarms, number):
         assert (first.signal, alarms) == (0, [LEAVE_S])
         signals.heed(then)
         assert (first.signal, then.signal) == (0, number)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_process_that_a_rank_has_forked_ends_alone(number):
+    """A pool of processes, which a callback may use, ends its own by SIGTERM."""
+    halt = SimpleNamespace(signal=0)
+    with Signals(halt, True):
+        if not (child := os.fork()):
+            try:
+                signal.raise_signal(number)
+            finally:
+                os._exit(3)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == number
+    assert halt.signal == 0
+
+
+def test_rank_whose_words_nobody_reads_leaves_all_the_same(alarms, monkeypatch):
+    def refused(*_):
+        raise BrokenPipeError
+
+    halt = flag()
+    with Signals(halt, True):
+        monkeypatch.setattr(os, "write", refused)
+        signal.raise_signal(signal.SIGTERM)
+    assert halt.signal == signal.SIGTERM

@@ -23,10 +23,10 @@ FREE = 1 << 30  # a staleness bound that is never reached
 
 
 class OwnPace(StaticShards):
-    """Static shards whose workers are at different steps; after a loss, all steps that any has begun are done."""
+    """Static shards whose workers are at different steps; after a loss, all steps that any here has begun are done."""
 
     def salvaged(self) -> int:
-        return self.done()
+        return self.sampler.done_after(self.halt.begun)
 
 
 class AsyncPS(ServerMode):

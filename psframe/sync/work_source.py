@@ -59,6 +59,8 @@ class StaticShards:
         self.halt.stop()
 
     def done(self) -> int:
+        if self.halt.several and not self.same_each_step:
+            return self.sampler.n_samples  # no node knows how far the others are, so every step has begun
         return self.sampler.done_after(self.halt.begun)
 
     def salvaged(self) -> int:

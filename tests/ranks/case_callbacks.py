@@ -1,5 +1,6 @@
 """Callbacks: one word for all ranks, in every mode; none makes ranks differ or hang."""
 
+import json
 from math import isclose
 from time import sleep
 
@@ -17,6 +18,7 @@ from psframe.train.callbacks.learning_rate_finder import LearningRateFinder
 from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, key
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import own_network
 from tests.ranks.training import TINY, folder, hashes
 
 MOMENTS = ("on_run_begin", "on_step_end", "on_epoch_end", "on_checkpoint", "on_run_end")
@@ -177,6 +179,33 @@ def stop_inside_an_epoch_leaves_a_checkpoint_to_continue_to_the_same_bits(world)
         if world.rank == 0:
             assert [record["params_sha256"] for record in metrics.read(path)] == whole
             assert not stopped.is_marked(path)
+
+
+class Saves(Callback):
+    def __init__(self, step):
+        self.at, self.saved = step, []
+
+    def on_step_end(self, control):
+        if control.step == self.at:
+            control.save()
+
+    def on_checkpoint(self, control, path):
+        self.saved.append(checkpoint.step_of(path))
+
+
+@ranks(3, 5)
+def bounded_modes_over_nodes_pause_once_all_steps_are_done(world):
+    """Rank 0, the server, is alone on its node, where no worker's step begins."""
+    modes = ["sync={mode: async_ps, staleness: 1}"] + ["sync={mode: sync_ps, backup_workers: 1}"] * (world.size > 3)
+    for mode in modes:
+        with folder(world) as where, own_network(world, min(1, world.rank)):
+            saves = Saves(2)
+            _, path, (_, n_steps, *_) = trained(world, where, mode, callbacks=[saves])
+            if world.rank == 0:
+                numbers = [json.loads(line)["step"] for line in (path / "steps.jsonl").read_text().splitlines()]
+                assert numbers == list(range(1, n_steps + 1)), (mode, numbers)
+                assert [record["begun_at"] for record in metrics.read(path)] == [0, 0]
+                assert saves.saved == [n_steps // 2, n_steps], mode
 
 
 class Rates(Callback):

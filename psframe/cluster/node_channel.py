@@ -266,14 +266,14 @@ def accept(server: socket.socket, n: int) -> list[socket.socket]:
     while len(peers) < n:
         peer, _ = server.accept()
         peer.settimeout(None)
-        if _is_mine(peer):
+        if is_mine(peer):
             peers.append(peer)
         else:
             peer.close()
     return peers
 
 
-def _is_mine(peer: socket.socket) -> bool:
+def is_mine(peer: socket.socket) -> bool:
     """Return True if the process at the other end is this user's."""
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(uid == os.getuid())
@@ -286,7 +286,7 @@ def connect(address: str) -> socket.socket | None:
         peer.settimeout(TIMEOUT_S)
         peer.connect(address)
         peer.settimeout(None)
-        if _is_mine(peer):
+        if is_mine(peer):
             return peer
     except OSError:
         pass

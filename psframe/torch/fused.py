@@ -28,8 +28,9 @@ class Fused:
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any whose update of a number needs no other number than its own gradient and state: SGD, Adam, AdamW, Adagrad,
-        RMSprop and others, without state so far.
+        Any whose update of a number needs no other number than its own gradient and state: SGD, Adam, AdamW, RMSprop
+        and others, without state so far (Adagrad has some from its begin). A parameter that no rank has used counts
+        as one with a gradient of 0.
     group : ProcessGroup, optional
         A psframe group whose ranks are on one node; by default the job's.
 
@@ -112,7 +113,8 @@ class Fused:
         """Take this rank's shares of the state that the optimizer has loaded."""
         for p, share in self.shares.items():
             for key, value in self.optimizer.state.get(p, {}).items():
-                whole = torch.is_tensor(value) and value.shape == p.shape
+                # the number of steps is no part of a parameter, though it has the shape of one that is a number
+                whole = torch.is_tensor(value) and value.shape == p.shape and key != "step"
                 part = value.reshape(-1)[_share_of(p.numel(), self.group)].clone() if whole else value
                 self.inner.state[share][key] = part
 

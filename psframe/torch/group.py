@@ -51,7 +51,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         if len(nodes.ranks) > 1 and self.here[0] == rank:
             from psframe.torch.between import Between
 
-            self.between = Between(self.meeting, store)
+            self.between = Between(self.meeting, self.meeting.store)
             self.meeting.absent = self.between.absent
         is_chain = len(nodes.ranks) > 1 and [*chain(*nodes.ranks)] == list(range(size))
         self.moves = Moves(rank, size, self.meeting.slot_bytes, is_chain)

@@ -82,6 +82,17 @@ class Meeting:
         self.absent: Callable[[], Sequence[int]] = tuple
         spins = SPINS if self.nodes.n_cores >= len(here) else 0
         self.rooms = compiled.rooms.Rooms(self.memory[head:], n, me, here, ROOMS, self.slot_bytes, spins)
+        if len(here) > 1:
+            self._meet_here()  # every rank holds its lock before another one looks whether it is alive
+
+    def _meet_here(self) -> None:
+        try:
+            self.nodes.link.gather(b"")
+            self.nodes.link.tell()
+        except (OSError, PeerLost, node_channel.LeaderEnded) as error:
+            raise dist.DistBackendError(
+                f"the ranks of {self.name} on this node must all begin, and one has ended ({reason(error)})"
+            ) from None
 
     def share(self, n_bytes: int) -> np.ndarray:
         """Return more memory that this node's ranks share, uint8 (n_bytes,), zeroed; all of them must call."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
+from psframe.cluster import node_channel
+
 HEADER = struct.Struct("<qqQ")  # tag, number of the type, bytes
 HELLO = struct.Struct("<q")  # the sender's rank
 MOST_BYTES = 1 << 46
@@ -173,6 +175,9 @@ class Peers:
                     source, _ = listener.accept()
                 except OSError:
                     break
+                if listener.family == socket.AF_UNIX and not node_channel.is_mine(source):
+                    source.close()
+                    continue
                 source.setblocking(False)
                 self.incoming.append(_Incoming(source, token))
 

@@ -26,9 +26,20 @@ def everywhere(value):
     return every
 
 
+class Scale(torch.nn.Module):
+    """Has a parameter without a dimension, as an optimizer's number of steps is."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return self.factor * x
+
+
 def network():
     torch.manual_seed(0)
-    layers = (torch.nn.Linear(20, 301), torch.nn.ReLU(), torch.nn.Linear(301, 10))
+    layers = (torch.nn.Linear(20, 301), torch.nn.ReLU(), torch.nn.Linear(301, 10), Scale())
     return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
 
 

@@ -20,6 +20,7 @@ from psframe.cluster import mpirun as launchers
 from psframe.config import schema, tuned
 from psframe.errors import UserError
 from psframe.record import log, onward
+from psframe.record.log import LOG
 from psframe.train.callbacks import calls
 
 
@@ -140,7 +141,7 @@ def _started(asked: Request, launcher: Sequence[str]) -> Path:
     sent = objects.pickled("an object of the script", asked.objects)
     sent_callbacks = objects.pickled("a callback", on_rank)
     live, arrays = _live(asked.quiet), asked.arrays
-    watched, facts = Watched(in_script, live), arrays.facts if arrays else None
+    watched, facts = Watched(in_script, live, lambda: job.leave()), arrays.facts if arrays else None
 
     def fail(rank: Channel, message: str) -> None:
         job.mute()
@@ -163,12 +164,29 @@ def _started(asked: Request, launcher: Sequence[str]) -> Path:
     try:
         status = job.run()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(onward.of_left(watched.path) if watched.path else "no run has begun") from None
+        raise KeyboardInterrupt(_left(watched)) from None
     finally:
         live.close()
         objects.restore(on_rank, watched.states)
+    _check(watched, job, status)
+    assert watched.path
+    return watched.path
+
+
+def _left(watched: Watched) -> str:
+    """Return the message on ranks that Ctrl-C has ended: where the run is, and what was wrong, as with a full disk."""
+    left = onward.of_left(watched.path) if watched.path else "no run has begun"
+    wrong = watched.refused or watched.failed
+    return f"{wrong}; {left}" if wrong else left
+
+
+def _check(watched: Watched, job: Job, status: int) -> None:
+    """Raise what has ended a run before its end, if anything has."""
+    if watched.error:
+        if watched.path:
+            LOG.warning(onward.of_left(watched.path))
+        raise watched.error
     if watched.refused:
         raise UserError(watched.refused)
     if watched.failed or status or watched.path is None:
         raise RankError(watched.failed or "; ".join(job.said) or f"a rank has died: mpirun ended with status {status}")
-    return watched.path

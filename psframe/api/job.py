@@ -24,7 +24,7 @@ from psframe.record import log
 LEAVE_S = 12.0  # from the request to leave until the ranks are killed
 AGAIN_S = 1.0  # from one request to the next: a launcher drops signals sent before its ranks run
 END_S = 5.0  # for killed processes to be gone
-LESS = tuple(f"psframe: {level}: " for level in log.LEVELS[:-1])  # of lines that are no errors
+LESS = tuple(f"psframe: {level}: " for level in (*log.LEVELS, "critical"))  # of lines that end no job
 BANNER = "=" * 83  # begins what MPICH's launcher prints of a rank that died
 
 #: a rank's request and the function that answers it: ``answer(channel, *given)``
@@ -146,7 +146,7 @@ class Job:
             name, *given = rank.receive()
             self.answers[name](rank, *given)
             answered = True
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             pass
         finally:
             if not answered:  # also where Ctrl-C has cut a message short: a rank without its script leaves

@@ -15,6 +15,7 @@ from psframe import optim
 from psframe.api import script
 from psframe.config import schema
 from psframe.errors import UserError, reason
+from psframe.record.log import LOG
 
 #: sections whose value may be an object: a callable that makes the strategy, or the strategy itself
 SECTIONS = (*schema.STRATEGIES, "dataset")
@@ -158,14 +159,20 @@ def unpickled(what: str, data: bytes) -> Any:
 
 
 def states(callbacks: Sequence[Any]) -> bytes:
-    """Return the attributes of callbacks as bytes for :func:`restore`; b"" where they cannot be sent."""
+    """Return the attributes of callbacks as bytes for :func:`restore`; those that cannot be sent are told of."""
+    return pickle.dumps([_state(callback) for callback in callbacks])
+
+
+def _state(callback: Any) -> bytes:
     try:
-        return pickled("a callback's state", [getattr(callback, "__dict__", {}) for callback in callbacks])
+        return pickled("a callback's state", getattr(callback, "__dict__", {}))
     except UserError:
+        LOG.warning(f"the script does not get what {type(callback).__name__} has ended with: it cannot be sent")
         return b""
 
 
 def restore(callbacks: Sequence[Any], data: bytes) -> None:
     """Give callbacks the attributes that their copies ended with."""
-    for callback, state in zip(callbacks, unpickled("a callback's state", data) if data else [], strict=False):
-        getattr(callback, "__dict__", {}).update(state)
+    for callback, state in zip(callbacks, pickle.loads(data) if data else [], strict=False):
+        if state:
+            getattr(callback, "__dict__", {}).update(unpickled("a callback's state", state))

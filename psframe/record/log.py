@@ -88,7 +88,8 @@ class Shown(Lines):
             return
         rank, _, step = RING.place
         who = f"rank {rank}, step {step}: " if record.levelno < logging.WARNING else ""
-        kind = "" if record.levelno > logging.WARNING else f"{record.levelname.lower()}: "
+        ends = record.levelno > logging.WARNING and record.name == LOG.name  # an error of a user's own does not
+        kind = "" if ends else f"{record.levelname.lower()}: "
         with suppress(OSError, ValueError):  # it may be closed
             sys.stderr.write(f"psframe: {kind}{who}{text}\n")  # in one piece: other ranks write here, too
             sys.stderr.flush()

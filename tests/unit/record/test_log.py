@@ -184,7 +184,7 @@ def test_traceback_of_an_exception_is_part_of_its_line(shown):
     except ValueError:
         logging.getLogger("psframe.mine").exception("it failed")
     told = shown()
-    assert told[0] == "psframe: it failed"
+    assert told[0] == "psframe: error: it failed"
     assert told[-1] == "ValueError: a defect"
 
 
@@ -206,3 +206,9 @@ def test_loggers_of_a_users_code_share_handlers_and_limit(shown):
     told = shown()
     assert told[0] == "psframe: warning: fact 0"
     assert len(told) == BURST
+
+
+def test_error_that_a_user_logs_is_marked_and_one_that_ends_the_job_is_not(shown):
+    logging.getLogger("psframe.mine").error("a bad sample")
+    LOG.error("the end")
+    assert shown() == ["psframe: error: a bad sample", "psframe: the end"]

@@ -118,6 +118,17 @@ def request_is_done_refused_or_answered_at_once(world):
         assert not job.due()
         told = scaling.answered(run, scaling.asked(run))
         assert (told.now, told.epoch, told.step, told.pause_s) == (len(pool.members) - 1, 1, 7, 0.5)
+        request, job.looked = scaling.ask(run, world.size - 1, []), 0.0
+        assert job.due()
+        assert scaling.withdraw(run, request)
+        assert job.take() is None
+        job.leaving[world.size - 1], job.looked = -1e9, 0.0  # asked to leave long ago
+        assert job.due()
+        assert job.take() == {"members": list(range(world.size - 1)), "drained": [world.size - 1]}, "it is not free"
+        job.leaving.clear()
+        request = scaling.ask(run, world.size, [])
+        job.looked = 0.0
+        assert not job.due()
         successor = Scaling(run, pool, check)  # of another rank 0
         successor.looked = 0.0
         assert not successor.due()

@@ -90,7 +90,20 @@ def _state(run: Run) -> tuple[Saved, int]:
 
 
 def hand_over(run: Run, leaves: bool) -> None:
-    """Add to rank 0's measurements of the epoch those of ranks that leave, and what all have counted. All must call."""
+    """Add to rank 0's measurements of the epoch those of ranks that leave, and what all have counted. All must call.
+
+    Between two epochs there is nothing to add: what they have counted is in the last one's record.
+    """
+    if run.progress.parts:
+        _add_up(run, leaves)
+    if leaves:
+        run.leaves = True
+        run.progress.parts.clear()
+        run.outputs.usage.take()
+        run.outputs.trace.take()
+
+
+def _add_up(run: Run, leaves: bool) -> None:
     parts, progress = run.progress.parts, run.progress
     counts, first_step = run.tally.counts(), run.updater.first_nonfinite_step
     mine = Counted(moved(run), counts, run.guard.take(), first_step, run.mover.take())
@@ -105,11 +118,6 @@ def hand_over(run: Run, leaves: bool) -> None:
             progress.counted.note(counted)
         else:
             progress.counted.add(counted)
-    if leaves:
-        run.leaves = True
-        parts.clear()
-        run.outputs.usage.take()
-        run.outputs.trace.take()
 
 
 def catch_up(run: Run, begun_at: int) -> None:

@@ -65,7 +65,8 @@ class Scaling:
         """Return the change that all ranks must now make, plain values: members and drained hosts; None for none."""
         change, self.change = self.change, None
         if change and self.seen != self.answered and scaling.asked(self.run) != self.seen:
-            return None  # it was withdrawn
+            self.seen = self.answered  # it was withdrawn
+            return None
         return change
 
     def done(self, epoch: int, resized: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from psframe.train.elastic.counted import Counted
+from psframe.train.elastic.remainder import hand_over
 
 
 def counts(page_moves, late, first=0):
@@ -24,3 +25,10 @@ def test_report_has_the_counts_of_all_ranks_before_a_change(before, after, expec
     assert report.moved.tolist() == [20] * 4
     assert report.guarded["late"] == {2: 1.5, 4: 0.25}
     assert report.first_nonfinite_step == 4
+
+
+def test_nothing_is_handed_over_between_two_epochs():
+    """What ranks have counted is in the record of the last one."""
+    run = SimpleNamespace(progress=SimpleNamespace(parts=[], counted=None))
+    hand_over(run, leaves=False)
+    assert run.progress.counted is None

@@ -168,7 +168,8 @@ def _finished(path: Path | None, settings: schema.Config) -> bool:
         return True
     if path is None or metrics.last_epoch(path) < settings.train.epochs:
         return False
-    return not settings.checkpoint.every_epochs or checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs
+    epochs = settings.train.epochs
+    return not settings.checkpoint.is_due(epochs, epochs) or checkpoint.epoch_of(path / "checkpoints") == epochs
 
 
 def supervise(arguments: Namespace) -> int:

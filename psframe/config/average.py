@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from psframe.config import effect
 from psframe.config.registry import Count, Fraction, PositiveInt
 
 
@@ -17,3 +18,8 @@ class Average(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=T
     decay: Fraction = 0.999
     begin_step: Count = 0
     every_steps: PositiveInt = 1
+
+    def unused(self) -> list[str]:
+        """Return the keys that were given and that this average does not use."""
+        used = {"none": (), "ema": ("decay", "begin_step", "every_steps"), "swa": ("begin_step", "every_steps")}
+        return effect.without("average", self, used[self.name])

@@ -4,7 +4,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from psframe.config import effect
 from psframe.config.registry import Count, NonNegative, Positive, PositiveInt
+
+#: keys that a schedule uses, beside those of all
+USED = {
+    "constant": (),
+    "step": ("step_epochs", "gamma"),
+    "cosine": ("restart_epochs", "restart_factor", "end"),
+    "polynomial": ("power", "end"),
+    "one_cycle": ("start", "rise", "end"),
+}
 
 
 class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -26,3 +36,7 @@ class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     end: NonNegative = 0.0
     warmup_epochs: NonNegative = 0.0
     base_batch: PositiveInt | None = None
+
+    def unused(self) -> list[str]:
+        """Return the keys that were given and that this schedule does not use."""
+        return effect.without("schedule", self, ("warmup_epochs", "base_batch", *USED[self.name]))

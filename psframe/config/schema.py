@@ -16,6 +16,7 @@ import yaml
 from psframe.config import bases, short, strict_yaml, untrusted
 from psframe.config.augment import Augment
 from psframe.config.average import Average
+from psframe.config.checkpoints import Checkpoint
 from psframe.config.registry import END, Count, Fraction, NonNegative, PositiveInt, Seconds, convert
 from psframe.config.schedule import Schedule
 from psframe.config.short import SHORT, STRATEGIES
@@ -113,18 +114,6 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
     verify: Literal["error", "warn", "none"] = "warn"
     minimum: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.99
     hbw_nodes: list[Count] | None = None
-
-
-class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Checkpoints. ``every_epochs: 0`` writes none after epochs; ``every_seconds`` writes them within epochs, too;
-    ``resume`` is none, auto, or the path of a run; ``best``, a number of the epochs' records, keeps that of the best
-    epoch, too."""
-
-    every_epochs: Count = 1
-    every_seconds: Seconds = 0.0
-    keep: PositiveInt = 3
-    resume: str = "none"
-    best: str = "none"
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

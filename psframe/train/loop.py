@@ -210,8 +210,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     if outputs.checkpointer:
         outputs.checkpointer.deliver()
     outputs.calls.epoch(progress.epoch, progress.step, record)
-    requests, every_epochs, began = outputs.calls.requests(), run.config.checkpoint.every_epochs, CLOCK.now()
-    due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
+    requests, began = outputs.calls.requests(), CLOCK.now()
+    due = run.config.checkpoint.is_due(progress.epoch, run.config.train.epochs)
     asked = requests.save or bool(requests.stop)
     # a diverged one would displace valid checkpoints
     checkpointer = outputs.checkpointer if (due or asked) and not _diverged(measured) else None

@@ -149,7 +149,7 @@ def judge(
     ranks.run_on_root(lambda: _check_together(asked, mode, facts, ranks.sizes))
     if not mode.traits.exchanges and choices["collective"].name != default:
         unused.append("collective")
-    unused += any_workers.unused(config.train)
+    unused += [*any_workers.unused(config.train), *config.schedule.unused(), *config.average.unused()]
     measured = ranks.run_on_all(lambda: sections.metrics_of(config.record.metrics, facts.n_classes))
     return Judged(config, choices, asked, facts, measured, datasets[0] if datasets else None, resolved, unused)
 

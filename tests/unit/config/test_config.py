@@ -193,3 +193,12 @@ def test_paths_that_begin_at_home_are_written_in_full(monkeypatch):
         assert resolve(f"record.dir={kept}").record.dir == kept
     with pytest.raises(UserError, match=r"must be in a user's home, got '~nobody-at-all/x'"):
         resolve("record.dir=~nobody-at-all/x")
+
+
+@pytest.mark.parametrize(
+    ("every_epochs", "every_seconds", "due"),
+    [(0, 0, []), (1, 0, [1, 2, 3]), (2, 0, [2, 3]), (0, 9, [3]), (2, 9, [2, 3])],
+)
+def test_last_epoch_has_a_checkpoint_if_there_are_any(every_epochs, every_seconds, due):
+    keys = schema.Checkpoint(every_epochs=every_epochs, every_seconds=every_seconds)
+    assert [epoch for epoch in (1, 2, 3) if keys.is_due(epoch, 3)] == due

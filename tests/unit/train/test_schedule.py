@@ -4,7 +4,7 @@ from math import cos, pi
 
 import pytest
 
-from psframe.config.schema import Schedule
+from psframe.config.schema import Average, Schedule
 from psframe.train.schedule import falls_to_the_end, learning_rate
 
 
@@ -120,3 +120,22 @@ def test_schedules_that_end_with_the_run_are_known():
         rates(Schedule(name="cosine", restart_epochs=1), 2, 4)
         == rates(Schedule(name="cosine", restart_epochs=1), 9, 4)[:8]
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "unused"),
+    [
+        ({"step_epochs": 30, "gamma": 0.5}, ["step_epochs", "gamma"]),
+        ({"name": "step", "step_epochs": 30, "end": 0.1}, ["end"]),
+        ({"name": "cosine", "end": 0.1, "restart_epochs": 2, "warmup_epochs": 1, "base_batch": 8}, []),
+        ({"name": "one_cycle", "power": 2.0, "rise": 0.5}, ["power"]),
+    ],
+)
+def test_keys_that_a_schedule_does_not_use_are_told(keys, unused):
+    assert Schedule(**keys).unused() == [f"schedule.{key}" for key in unused]
+
+
+def test_keys_that_an_average_does_not_use_are_told():
+    assert Average(decay=0.9, begin_step=3).unused() == ["average.decay", "average.begin_step"]
+    assert Average(name="swa", decay=0.9, begin_step=3).unused() == ["average.decay"]
+    assert Average(name="ema", decay=0.9, every_steps=3).unused() == []

@@ -140,7 +140,10 @@ def advance(path: Path, keep: int, at: At = anywhere) -> None:
     with Folder(path.parent) as folder:
         files = _files(folder)
         before = [old for old in files if _place(old) <= _place(path.name)]
-        for old in {*files} - {*before[:keep], _named(folder, "best")}:
+        best = ""
+        with suppress(ValueError):  # one that is damaged names nothing that must stay
+            best = _named(folder, "best")
+        for old in {*files} - {*before[:keep], best}:
             folder.remove(old)
     at("pruned")
 

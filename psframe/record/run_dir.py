@@ -127,8 +127,13 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
             continue  # another run started in this second
     lock = _lock(path)
     (path / "checkpoints").mkdir()
-    sealed.put(path / "config.yaml", to_yaml(resolved))
+    sealed.put(path / "config.yaml", to_yaml(_kept(resolved)))
     return RunDir(path, lock, new=True)
+
+
+def _kept(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return a config as it can be run again: a run that was continued is not the one that it continues."""
+    return {**resolved, "checkpoint": {**resolved["checkpoint"], "resume": "none"}}
 
 
 def _lock(path: Path) -> TextIO:
@@ -248,7 +253,9 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
     scaling.clear(path)
     if (recorded := metrics.last_epoch(path)) < run.epoch:
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
-    sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": _versions(old) or resolved.get("versions", {})}))
+    sealed.put(
+        path / "config.yaml", to_yaml({**_kept(resolved), "versions": _versions(old) or resolved.get("versions", {})})
+    )
     return run
 
 

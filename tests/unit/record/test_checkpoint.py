@@ -36,6 +36,15 @@ def test_rows_of_state_are_kept_also_none(tmp_path):
         np.testing.assert_array_equal(found.state, np.reshape(rows, (-1, 16)))
 
 
+@pytest.mark.parametrize("content", ["", "epoch-1.h5", "../latest"])
+def test_pointer_to_the_best_that_is_damaged_stops_no_checkpoint(tmp_path, content):
+    keep(tmp_path, 1)
+    (tmp_path / "checkpoints" / "best").write_text(content)
+    keep(tmp_path, 2)
+    keep(tmp_path, 3)
+    assert newest(tmp_path)[0].epoch == 3
+
+
 def test_checkpoints_kept_are_the_newest_of_what_goes_on(tmp_path):
     for epoch in (1, 2, 3, 4):
         keep(tmp_path, epoch)

@@ -45,6 +45,7 @@ def test_path_continues_that_run(tmp_path):
     again = close(open_run(changed, LAYOUT))
     assert (again.path, again.epoch) == (run.path, 1)
     assert "numpy" in (run.path / "config.yaml").read_text(), "the versions of the first part are lost"
+    assert "resume: none" in (run.path / "config.yaml").read_text(), "it cannot be run again as it is"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ class EarlyStopping(Callback):
 
     def on_run_begin(self, control: Control) -> None:
         self.best.read(control.path)
-        self.begun = control.epoch  # a run that is continued has all of its patience again
+        # a run that was stopped has all of its patience again, one that was interrupted what it had left
+        self.begun = control.epoch if control.epoch - self.best.epoch >= self.patience else 0
         self.trained_s = sum(record["epoch_s"] for record in metrics.read(control.path))
 
     def on_epoch_end(self, control: Control, record: Mapping[str, Any]) -> None:

@@ -103,3 +103,9 @@ def test_continued_run_has_its_best_epoch_and_all_of_its_patience_again(tmp_path
     assert Run(tmp_path).train(EarlyStopping(patience=2), [4, 5, 5]) == (3, first)
     assert Run(tmp_path).train(EarlyStopping(patience=2), [5, 5, 5]) == (5, first)
     assert Run(tmp_path).train(EarlyStopping(patience=2), [5, 3, 4, 3]) == (9, then)
+
+
+def test_interrupted_run_has_the_patience_that_it_had_left(tmp_path):
+    reason = "test_loss not better than 4 of epoch 1 for 3 epoch(s)"
+    assert Run(tmp_path).train(EarlyStopping(patience=3), [4, 5]) == (2, "")
+    assert Run(tmp_path).train(EarlyStopping(patience=3), [5, 5, 5]) == (4, reason)

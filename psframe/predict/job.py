@@ -22,6 +22,10 @@ def method(mode: str, server: str | None, n_servers: int, collective: str, repro
     return f"{mode}{servers} {collective} {'canonical' if reproducible != 'none' else 'any order'}"
 
 
+def _mean(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return (one[0] + other[0]) / 2, (one[1] + other[1]) / 2
+
+
 @dataclass(frozen=True)
 class Layer:
     """Operations and bytes of a layer in a step, and its measured seconds.
@@ -43,6 +47,10 @@ class Layer:
     seconds: dict[str, tuple[float, float]]
     outputs: int = 0
     params: int = 0
+
+    def mean(self, other: "Layer") -> "Layer":
+        """Return the layer with the mean seconds of two measurements of it."""
+        return replace(self, seconds={d: _mean(self.seconds[d], other.seconds[d]) for d in self.seconds})
 
 
 @dataclass(frozen=True)
@@ -122,9 +130,9 @@ class Work:
         return 4 * self.n_params
 
     def mean(self, other: "Work") -> "Work":
-        """Return the work with the mean seconds of a step of two measurements of it."""
-        full, smaller = ((mine + others) / 2 for mine, others in zip(self.step_s, other.step_s, strict=True))
-        return replace(self, step_s=(full, smaller))
+        """Return the work with the mean seconds of a step, and of its layers, of two measurements of it."""
+        layers = [mine.mean(others) for mine, others in zip(self.layers, other.layers, strict=True)]
+        return replace(self, step_s=_mean(self.step_s, other.step_s), layers=layers)
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "Work":

@@ -1,6 +1,6 @@
 """Counter of the bytes that a step moves (:class:`Traffic`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -15,22 +15,27 @@ class Traffic:
     ----------
     remote : int
         Bytes of gradients and their sums that were read from another domain of the node's memory, or written there.
+    passed : int
+        Bytes of those read and written that messages pass on, not this rank's own code.
     """
 
     read: int = 0
     written: int = 0
     sent: int = 0
     remote: int = 0
+    passed: int = field(default=0, compare=False)
 
     def clear(self) -> None:
-        self.read = self.written = self.sent = self.remote = 0
+        self.read = self.written = self.sent = self.remote = self.passed = 0
 
     def send(self, n_bytes: int) -> None:
         self.sent += n_bytes
         self.read += n_bytes
+        self.passed += n_bytes
 
     def receive(self, n_bytes: int) -> None:
         self.written += n_bytes
+        self.passed += n_bytes
 
     def transfer(self, n_bytes: int) -> None:
         """Count both ends of a one-sided transfer, whose target does not count it."""

@@ -28,6 +28,7 @@ USAGE = (
 )
 EXAMPLE = "psframe simulate config.yaml --machine knl-7250-mcdram --ranks 64,1024 --nodes 16"
 #: headings, keys of a record and formats
+TINY_S = 1e-12  # in place of no time
 COLUMNS = (
     *(("ranks", "n_ranks", ","), ("nodes", "n_nodes", ","), ("epochs", "epoch", ","), ("seconds", "seconds", ".3f")),
     *(("samples/s", "samples_per_s", ",.0f"), ("wait", "wait_s", ".3f"), ("staleness", "staleness_p50", ",")),
@@ -86,18 +87,20 @@ def _asked(request: asked.Simulations, counts: Sequence[int]) -> tuple[list[Simu
     arguments = request.arguments
     if not arguments.check:
         return [request.simulation(arguments.config, arguments.overrides, n) for n in counts], []
-    start, overrides = mpirun.launcher(arguments.mpirun), [*arguments.overrides, *BESIDE]
+    start, overrides = mpirun.launcher(arguments.mpirun), [*arguments.overrides, *BESIDE, "train.threads=1"]
     request.time(arguments.config, overrides)
     pairs = [check.beside(request, start, overrides, n) for n in counts]
     return [simulation for simulation, _ in pairs], [records for _, records in pairs]
 
 
 def _tell(answers: Sequence[dict[str, Any]]) -> None:
-    """Print where the runs are, and the last record of each."""
+    """Print where the runs are, their times, and the rest of each one's last record."""
     rows = [[heading for heading, _, _ in COLUMNS]]
     for answer in answers:
         records = answer["records"]
-        last = {**records[-1], "seconds": sum(record["epoch_s"] for record in records)}
+        summed = {key: sum(record[key] for record in records) for key in ("epoch_s", "wait_s", "samples_used")}
+        last = {**records[-1], "seconds": summed["epoch_s"], "wait_s": summed["wait_s"]}
+        last["samples_per_s"] = summed["samples_used"] / max(summed["epoch_s"], TINY_S)
         rows.append([format(last[key], form) if last[key] is not None else "-" for _, key, form in COLUMNS])
         say(f"simulated on {last['simulated']}: {answer['run']}")
         if answer["links"]:

@@ -52,8 +52,10 @@ class Simulations:
             raise UserError(
                 f"--nodes must have a rank each, got {arguments.nodes} for {least} rank(s); give 1 to {least}"
             )
-        if arguments.step_s is not None and arguments.step_s <= 0:
-            raise UserError(f"--step-s must be above 0 seconds, got {arguments.step_s:g}; give a worker's step")
+        if arguments.step_s is not None and not 0 < arguments.step_s < inf:
+            raise UserError(
+                f"--step-s must be a number of seconds above 0, got {arguments.step_s:g}; give a worker's step"
+            )
         for n in counts:
             _slow(arguments.slow, n)
             _lose(arguments.lose, n)
@@ -70,13 +72,13 @@ class Simulations:
         nodes = arguments.nodes or (1 if self.is_checked else -(-n // int(cores)))
         here = -(-n // nodes)
         if arguments.step_s:
-            compute_s, deviation = _given(arguments.step_s), STEP_DEVIATION
+            compute_s, deviation, tier = _given(arguments.step_s), STEP_DEVIATION, None
         else:
             found = self._found(config, overrides)
-            compute_s = _modelled(found.job, found.at(n, per_node=here))
-            deviation = found.job.work.deviation
+            way = found.at(n, per_node=here)
+            compute_s, deviation, tier = _modelled(found.job, way), found.job.work.deviation, way.tier
         node_of = [rank * nodes // n for rank in range(n)]
-        dies_s, node = _lose(arguments.lose, n), Node(self.machine, here)
+        dies_s, node = _lose(arguments.lose, n), Node(self.machine, here, tier)
         premises = Premises(node_of, compute_s, deviation, node, self.link, arguments.seed + repeat, dies_s)
         of_faults = [*_slow(arguments.slow, n), *(["fault.on_worker_loss=continue"] if dies_s else [])]
         return Simulation(config, [*overrides, *of_faults], premises, arguments.machine)
@@ -92,7 +94,8 @@ class Simulations:
         of_step = _of_step(overrides)
         unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
         asked = {**vars(self.arguments), **unasked, "config": config}
-        asked["overrides"] = [*of_step, "sync={mode: allreduce}", "fault={}"]  # a step is the same in all modes
+        # a step is the same in all modes, and ranks that are simulated have a thread each
+        asked["overrides"] = [*of_step, "sync={mode: allreduce}", "fault={}", "train.threads=1"]
         found = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
         self._measured.setdefault((config, *of_step), []).append(found)
 

@@ -79,6 +79,7 @@ class Costs(Free):
         deaths = Deaths(premises.dies_s)
         order = ByTime(premises.seed, Agendas(self.between, self.cores, deaths))
         self.ranks = self.between.ranks = deaths.ranks = Scheduler(n, order)
+        self.ranks.n_cores = n_cores
         self.ranks.latency_s, self.ranks.charge = self.node.machine.latency_us.value * 1e-6, self._charge
         self._random = [Random(f"{premises.seed} {rank}") for rank in range(n)]
         self._traffics: dict[int, list[Traffic]] = {}
@@ -157,4 +158,5 @@ class Costs(Free):
 
 
 def _moved(traffics: list[Traffic]) -> int:
-    return sum(traffic.read + traffic.written for traffic in traffics)
+    """Return the bytes that a rank itself has read and written; what messages cost is charged with them."""
+    return sum(traffic.read + traffic.written - traffic.passed for traffic in traffics)

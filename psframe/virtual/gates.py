@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import Lost, Rendezvous
+from psframe.cluster.gates import Lost, Rendezvous, Wait
 from psframe.virtual.scheduler import Scheduler
 
 
@@ -80,7 +80,11 @@ class VirtualRendezvous(Rendezvous):
         self._ranks, self._numbers = ranks, tuple(numbers)
         self.Gates, self.Counters = partial(VirtualGates, ranks), partial(VirtualCounters, ranks)
         super().__init__(memory, -1, me, members)
-        self.n_cores = len(self.members)
+        self.n_cores = min(len(self.members), ranks.n_cores or len(self.members))
+
+    def configure(self, wait: Wait, deadline_s: float, n_cores: int) -> None:
+        """Set the deadline; the node's cores are those of its machine, not of the one that simulates it."""
+        super().configure(wait, deadline_s, self.n_cores)
 
     def _live(self) -> None:
         """Do nothing: the scheduler knows which ranks live."""

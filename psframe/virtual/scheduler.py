@@ -85,6 +85,8 @@ class Scheduler:
         The rank that runs.
     n_events : int
         Calls of :meth:`wake`.
+    n_cores : int or None
+        Cores of a node; None: one for each of its ranks.
     latency_s : float
         Virtual seconds until a rank that waits learns of what another one has done.
     charge : callable
@@ -100,6 +102,7 @@ class Scheduler:
         self._error: BaseException | None = None
         self.n_events = 0
         self.latency_s = 0.0
+        self.n_cores: int | None = None
         self.charge: Callable[[Rank], float] = lambda rank: 0.0
 
     @property

@@ -24,8 +24,8 @@ from psframe.virtual.site import site, world
 from psframe.virtual.sparing import Sparing
 from psframe.virtual.steps import TakingTime
 
-#: keys of a config that hold for real ranks only: threads that watch them, samples of their resources, spares
-REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1", "elastic.ranks=null")
+#: keys of a config that hold for real ranks only: threads that watch them, samples of their resources, spares, cores
+REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1", "elastic.ranks=null", "affinity=none")
 #: a simulation begins anew, and takes no seconds for checkpoints, whose writer has a thread of the real time
 ANEW = ("checkpoint.resume=none", "checkpoint.every_seconds=0")
 
@@ -85,7 +85,10 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any, sparing: Sparing, led: 
             sparing.post_in_turn(run, run.sync)
         run.work = TakingTime(costs, number, run, sparing)  # type: ignore
         node, together = asked.premises.node, run.sync.traits.in_step or run.team.worker is not None
-        costs.meter(number, traffics(run), min(node.ranks, int(node.machine.cores.value)) if together else 1)
+        counted = traffics(run)
+        if not any(traffic is run.updater.traffic for traffic in counted):  # of parameters that are this rank's alone
+            counted.append(run.updater.traffic)
+        costs.meter(number, counted, min(node.ranks, int(node.machine.cores.value)) if together else 1)
 
     return trained(cluster, asked.config, [*asked.overrides, *ANEW], prepared, sparing.begin)
 

@@ -58,7 +58,6 @@ class SharedStore(Store):
         return int(self._counters.load(CLOCK))
 
     def pull(self, out: np.ndarray) -> int:
-        self._traffic.sum(out.nbytes, 1)
         if self._copies == 1:
             return self._copied(out)
         for _ in range(TRIES):
@@ -75,6 +74,7 @@ class SharedStore(Store):
         """Copy the current parameters to ``out`` (S,); return the clock before the copy."""
         clock = self.clock
         np.copyto(out, self.params[clock % self._copies])
+        self._traffic.sum(out.nbytes, 1)
         return clock
 
     def push(self, delta: np.ndarray) -> int:

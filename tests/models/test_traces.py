@@ -47,7 +47,7 @@ def test_real_run_is_one_of_the_model(ulfm, tmp_path, number):
     ended = launcher.run(ulfm, n, words, TRACE=str(tmp_path / "events"))
     assert ended.status == 0 or "cannot go on without it" in ended.err, ended
     traces = traces_of(tmp_path / "events", n)
-    assert can_be_done(traces, victim, STEPS, tmp_path / "spin"), (schedule, traces)
+    assert can_be_done(traces, victim, STEPS, tmp_path / "spin"), "\n".join([schedule, *map(",".join, traces)])
 
 
 @pytest.mark.full

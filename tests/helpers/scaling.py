@@ -138,8 +138,15 @@ def traced(folder: str) -> None:
         return keepers
 
     def and_note_step(run, *given):
-        turn(run, *given)
-        note("COMMIT" if run.cluster.rank == 0 else "STEP")
+        arena = run.sync.source.arena
+        before, is_first = arena.steps_ended, run.cluster.rank == 0
+        try:
+            turn(run, *given)
+        finally:  # rank 0 may hear of a death behind its commit
+            if is_first and arena.steps_ended > before:
+                note("COMMIT")
+        if not is_first:
+            note("STEP")
 
     Pool.divide, Pool.hear, Pool.survive, epoch._turn = and_note_view, and_note_message, and_note_loss, and_note_step
 

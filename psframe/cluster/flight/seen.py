@@ -66,8 +66,9 @@ class Rank:
 
     def wrote(self) -> None:
         """Note that the interpreter has written its stack: for an incident, or too late for one."""
+        self.owes.discard(FIRST)  # it may not have heard of the signal itself, with a socket that is full
         if self.asked or self.answered:
-            self.told_of_stack = True
+            self.answered = self.told_of_stack = True
         else:
             self.forget()
 

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from psframe.memory.tier_options import Item, Option, Tier, options
 
 PAGE_BYTES = 4096  # the program's unit: of bytes the numbers would be too large for its tolerance
-MOST_NODES, MOST_S = 100_000, 10.0  # of the integer program's search, in which ranks wait
+#: of the integer program's search, in which ranks wait
+SEARCH = {"mip_rel_gap": 0, "node_limit": 100_000, "time_limit": 10.0}
+MOST_TRIES = 10  # of a program whose plan does not fit
 LARGEST = 1e4  # number for the longest time in the program, whose search ends at an absolute gap of 1e-6
 
 
@@ -88,11 +91,10 @@ def _best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool, move_gbps:
 
 
 def _program(
-    milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option], move_gbps: float
+    milp: Any, items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option], move_gbps: float
 ) -> Plan | None:
     """Return the optimal plan, by HiGHS (Huangfu and Hall 2018); None if it finds none."""
     from scipy.optimize import Bounds, LinearConstraint
-    from scipy.sparse import csr_array
 
     n, k = len(items), len(choices)
     if not n:
@@ -100,32 +102,40 @@ def _program(
     seconds = np.array([[option.seconds(item, tiers) for option in choices] for item in items])
     unit = float(seconds.max() or 1)
     cost = unit / LARGEST
-    room, limits = _room(items, tiers, choices)
-    constraints = [
-        LinearConstraint(csr_array(np.kron(np.eye(n), np.ones(k))), 1, 1),
-        LinearConstraint(csr_array(room / PAGE_BYTES), -np.inf, limits / PAGE_BYTES),
-    ]
+    constraints = _constraints(items, tiers, choices)
     if move_gbps:
         on_the_way = [[option.bytes_on_the_way(item) for option in choices] for item in items]
         spare = (seconds - np.array(on_the_way) / (move_gbps * 1e9)) / unit
         constraints.append(LinearConstraint(spare.reshape(1, -1), 0, np.inf))
-    with _unheard():
-        found = milp(  # type: ignore[operator]
-            seconds.ravel() / cost,
-            integrality=np.ones(n * k),
-            bounds=Bounds(0, [option.is_for(item) for item in items for option in choices]),
-            constraints=constraints,
-            options={"mip_rel_gap": 0, "node_limit": MOST_NODES, "time_limit": MOST_S},
-        )
-    if found.x is None:
-        return None
-    numbers = found.x.reshape(n, k).argmax(1)
-    chosen = {item.place: choices[number] for item, number in zip(items, numbers, strict=True)}
-    if not fits(items, tiers, chosen):  # by the program's tolerance
-        return None
-    total = float(sum(row[number] for row, number in zip(seconds, numbers, strict=True)))
-    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * cost)
-    return Plan(chosen, total, bound, "integer program")
+    bounds = Bounds(0, [option.is_for(item) for item in items for option in choices])
+    for _ in range(MOST_TRIES):
+        with _unheard():
+            found = milp(seconds.ravel() / cost, integrality=1, bounds=bounds, constraints=constraints, options=SEARCH)
+        if found.x is None:
+            return None
+        numbers = found.x.reshape(n, k).argmax(1)
+        chosen = {item.place: choices[number] for item, number in zip(items, numbers, strict=True)}
+        if fits(items, tiers, chosen):
+            total = float(sum(row[number] for row, number in zip(seconds, numbers, strict=True)))
+            bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * cost)
+            return Plan(chosen, total, bound, "integer program")
+        # it fits by the program's tolerance alone, a millionth of the room: anything but that
+        taken = (np.arange(n * k) % k == np.repeat(numbers, k)).astype(float)
+        constraints.append(LinearConstraint(taken.reshape(1, -1), -np.inf, n - 1))
+    return None
+
+
+def _constraints(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> list[Any]:
+    """Return the constraints that each item has an option, and each tier room for what lies there."""
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array
+
+    room, limits = _room(items, tiers, choices)
+    one_each = np.kron(np.eye(len(items)), np.ones(len(choices)))
+    return [
+        LinearConstraint(csr_array(one_each), 1, 1),
+        LinearConstraint(csr_array(room / PAGE_BYTES), -np.inf, limits / PAGE_BYTES),
+    ]
 
 
 def _room(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> tuple[np.ndarray, np.ndarray]:

@@ -41,7 +41,16 @@ def seconds(items, tiers, chosen):
 UNEVEN = [(1507328, 0, 43), (3014656, 0, 63), (2162688, 0, 114016), (393216, 0, 2738)]
 
 
+#: of which a plan takes a byte more than there is
+FULL = [(1179648, 0, 37), (2424832, 0, 58)]
+
+
 @settings(max_examples=60)
+@example(
+    items=[Item(str(k), *row) for k, row in enumerate(FULL)],
+    tiers=[Tier("hbw", 400, 2949120), Tier("ddr", 90, 6553600)],
+    splits=True,
+)
 @example(
     items=[Item(str(k), *row) for k, row in enumerate(UNEVEN)],
     tiers=[Tier("hbw", 400, 82 * 16 * PAGE), Tier("ddr", 90, 100 * 16 * PAGE), Tier("other", 20, 1 << 40)],

@@ -1,7 +1,6 @@
 """Frame of commands over MPI ranks (:func:`run`): errors are reported once, and no rank is left waiting."""
 
 import signal
-import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
-from psframe.cluster.output import until_read
+from psframe.cluster.output import say, until_read
 from psframe.errors import sentence
 from psframe.record import log
 from psframe.record.library_warnings import LIBRARIES
@@ -86,11 +85,7 @@ def give_up(error: BaseException) -> int:
     notes = bool(message) and not getattr(error, "dead", False)  # the keeper has seen a death itself
     # the message first, as the launcher may end this rank soon; without a run, the file may lie anywhere
     path = RECORDER.run or _noted(error, message) if notes else ""
-    with suppress(OSError, ValueError):  # where nobody reads it, the job must end all the same
-        sys.stdout.flush()
-    with suppress(OSError, ValueError):
-        sys.stderr.write(_with_path(message, path) if path else message)
-        sys.stderr.flush()
+    say(_with_path(message, path) if path else message)  # where nobody reads it, the job must end all the same
     if message:
         LOG.error(message.strip().removeprefix("psframe: "), extra={"told": True})
         LIBRARIES.log_rest(shown=True)

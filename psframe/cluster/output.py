@@ -13,14 +13,20 @@ LEAST_S, MOST_S, LOOK_S = 0.5, 10.0, 0.05
 OTHERS_S = 10.0
 
 
+def say(text: str) -> None:
+    """Write to stderr, behind what stdout still has to write; each may be closed, or have lost its reader."""
+    for stream, words in ((sys.stdout, ""), (sys.stderr, text)):
+        with suppress(OSError, ValueError):
+            stream.write(words)
+            stream.flush()
+
+
 def until_read() -> None:
     """Wait until the launcher has read what this process has written: at least 0.5 s, as it passes it on, at most 10.
 
     On a machine that is busy it may need seconds.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # it may be closed, or have lost its reader
-            stream.flush()
+    say("")
     sleep(LEAST_S)
     for _ in range(round((MOST_S - LEAST_S) / LOOK_S)):
         if not any(map(_unread, (1, 2))):

@@ -168,9 +168,7 @@ def _started(asked: Request, launcher: Sequence[str]) -> Path:
     finally:
         live.close()
         objects.restore(on_rank, watched.states)
-    _check(watched, job, status)
-    assert watched.path
-    return watched.path
+    return _ended(watched, job, status)
 
 
 def _left(watched: Watched) -> str:
@@ -180,8 +178,8 @@ def _left(watched: Watched) -> str:
     return f"{wrong}; {left}" if wrong else left
 
 
-def _check(watched: Watched, job: Job, status: int) -> None:
-    """Raise what has ended a run before its end, if anything has."""
+def _ended(watched: Watched, job: Job, status: int) -> Path:
+    """Return the folder of a run; raise what has ended it before its end, if anything has."""
     if watched.error:
         if watched.path:
             LOG.warning(onward.of_left(watched.path))
@@ -190,3 +188,4 @@ def _check(watched: Watched, job: Job, status: int) -> None:
         raise UserError(watched.refused)
     if watched.failed or status or watched.path is None:
         raise RankError(watched.failed or "; ".join(job.said) or f"a rank has died: mpirun ended with status {status}")
+    return watched.path

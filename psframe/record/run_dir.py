@@ -127,13 +127,14 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
             continue  # another run started in this second
     lock = _lock(path)
     (path / "checkpoints").mkdir()
-    sealed.put(path / "config.yaml", to_yaml(_kept(resolved)))
+    _put_config(path, resolved)
     return RunDir(path, lock, new=True)
 
 
-def _kept(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Return a config as it can be run again: a run that was continued is not the one that it continues."""
-    return {**resolved, "checkpoint": {**resolved["checkpoint"], "resume": "none"}}
+def _put_config(path: Path, resolved: dict[str, Any]) -> None:
+    """Write a config as it can be run again: a run that was continued is not the one that it continues."""
+    keys = {**resolved["checkpoint"], "resume": "none"}
+    sealed.put(path / "config.yaml", to_yaml({**resolved, "checkpoint": keys}))
 
 
 def _lock(path: Path) -> TextIO:
@@ -253,9 +254,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
     scaling.clear(path)
     if (recorded := metrics.last_epoch(path)) < run.epoch:
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
-    sealed.put(
-        path / "config.yaml", to_yaml({**_kept(resolved), "versions": _versions(old) or resolved.get("versions", {})})
-    )
+    _put_config(path, {**resolved, "versions": _versions(old) or resolved.get("versions", {})})
     return run
 
 

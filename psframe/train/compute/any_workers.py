@@ -10,6 +10,7 @@ from typing import TypeGuard
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.roles import Team
 from psframe.collectives.order import owned
+from psframe.config import effect
 from psframe.config.schema import Train
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
@@ -58,7 +59,7 @@ def check(train: Train, n_workers: int) -> None:
 def unused(train: Train) -> list[str]:
     """Return the keys of ``train`` that were given and that this kind of run does not use."""
     key = "batch_size" if train.reproducible == "any_workers" else "blocks"
-    return [f"train.{key}"] if getattr(train, key) != getattr(Train(), key) else []
+    return effect.given("train", train, [key])
 
 
 def sampler(n_samples: int, n_workers: int, train: Train, balance: str = "none", nodes: Sequence[int] = ()) -> Sampler:

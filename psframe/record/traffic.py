@@ -15,7 +15,7 @@ class Traffic:
     ----------
     remote : int
         Bytes of gradients and their sums that were read from another domain of the node's memory, or written there.
-    passed : int
+    sent, received : int
         Bytes of those read and written that messages pass on, not this rank's own code.
     """
 
@@ -23,19 +23,18 @@ class Traffic:
     written: int = 0
     sent: int = 0
     remote: int = 0
-    passed: int = field(default=0, compare=False)
+    received: int = field(default=0, compare=False)
 
     def clear(self) -> None:
-        self.read = self.written = self.sent = self.remote = self.passed = 0
+        self.read = self.written = self.sent = self.remote = self.received = 0
 
     def send(self, n_bytes: int) -> None:
         self.sent += n_bytes
         self.read += n_bytes
-        self.passed += n_bytes
 
     def receive(self, n_bytes: int) -> None:
         self.written += n_bytes
-        self.passed += n_bytes
+        self.received += n_bytes
 
     def transfer(self, n_bytes: int) -> None:
         """Count both ends of a one-sided transfer, whose target does not count it."""

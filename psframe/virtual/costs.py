@@ -159,4 +159,4 @@ class Costs(Free):
 
 def _moved(traffics: list[Traffic]) -> int:
     """Return the bytes that a rank itself has read and written; what messages cost is charged with them."""
-    return sum(traffic.read + traffic.written - traffic.passed for traffic in traffics)
+    return sum(each.read - each.sent + each.written - each.received for each in traffics)

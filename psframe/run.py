@@ -27,7 +27,7 @@ from psframe.cluster.parser import Parser, counts  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.config import schema, tuned  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
-from psframe.record import checkpoint, log, metrics, onward, run_dir, stopped  # noqa: E402
+from psframe.record import checkpoint, log, metrics, onward, run_dir, run_lock, stopped  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
 EXAMPLE = "python -m psframe.run -n 4 --restarts 3 config.yaml checkpoint.every_seconds=60"
@@ -77,11 +77,14 @@ class Job:
         The signal sent to this process, or 0.
     killed : bool
         True if the ranks did not leave when asked to.
+    word : str
+        What runs of this job have in their locks.
     """
 
     def __init__(self) -> None:
         self.asked, self.killed, self.until = 0, False, 0.0
         self.process: subprocess.Popen[bytes] | None = None
+        self.word = f"{os.uname().nodename}:{os.getpid()}:{time.time_ns()}"
         self.libc = ctypes.CDLL(None)
         self.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # ranks become children when their launcher dies
         for number in ASKED:
@@ -91,7 +94,8 @@ class Job:
         """Run a launcher and wait; return its exit status, or 128 plus the number of the signal that ended it."""
         if self.asked:
             return 128 + self.asked
-        self.process = mpirun.started(words, stdin=subprocess.DEVNULL, preexec_fn=self._outlived)
+        environ = {**os.environ, run_lock.JOB: self.word}
+        self.process = mpirun.started(words, stdin=subprocess.DEVNULL, preexec_fn=self._outlived, env=environ)
         if self.asked:  # a signal has arrived meanwhile
             self._pass_on()
         status = self.process.wait()
@@ -176,9 +180,11 @@ def supervise(arguments: Namespace) -> int:
     """Start the job, and restart it while it dies; return the exit status of the last start."""
     settings = schema.read(arguments.config, tuned.without_word(arguments.overrides))
     start = mpirun.launcher(arguments.mpirun)
-    if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
-        start += ["--with-ft", "ulfm"]
-    if arguments.finish and _finished(run_dir.newest(Path(settings.record.dir), settings.name, 0), settings):
+    if mpirun.is_openmpi(start):
+        start += ["-x", run_lock.JOB]  # it passes no other variables on to other hosts
+        if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start:
+            start += ["--with-ft", "ulfm"]
+    if arguments.finish and _finished(run_dir.newest(Path(settings.record.dir), settings.name), settings):
         return 0
     resume: list[str] = []
     job, began = Job(), time.time() - 1  # file systems have coarser timestamps
@@ -187,7 +193,7 @@ def supervise(arguments: Namespace) -> int:
         words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
         words += ["--log-level", arguments.log_level, *(["--quiet"] if arguments.quiet else [])]
         status = job.run([*words, *arguments.overrides, *resume])
-        path = run_dir.newest(Path(settings.record.dir), settings.name, began)
+        path = run_dir.newest(Path(settings.record.dir), settings.name, began, job.word)
         if job.asked:
             if job.killed:
                 _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed{_where(path)}")

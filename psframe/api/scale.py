@@ -13,7 +13,7 @@ from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.config.schema import content
 from psframe.errors import UserError, reason
-from psframe.record import run_dir, scaling
+from psframe.record import run_lock, scaling
 from psframe.record.folder import Folder
 from psframe.record.scaling import Answer, Request
 
@@ -84,7 +84,7 @@ def alone(run: Path) -> Iterator[None]:
 
 def _check(run: Path) -> None:
     try:
-        is_live = run_dir.is_live(run)
+        is_live = run_lock.is_live(run)
     except OSError as error:
         raise UserError(f"RUN must be the folder of a run, got {str(run)!r} ({reason(error)})") from None
     if not is_live:
@@ -107,7 +107,7 @@ def _answer(run: Path, asked: Request, timeout_s: float) -> Answer:
     while (now := perf_counter()) < until:
         if (told := scaling.answered(run, asked)) is not None:
             return told
-        if run_dir.is_live(run):
+        if run_lock.is_live(run):
             lived = now
         elif now - lived > (HEIR_S if outlives else 0):
             scaling.withdraw(run, asked)

@@ -1,7 +1,6 @@
 """Directory of a run (:class:`RunDir`): created, or reopened to continue, and locked while the run lives."""
 
 import errno
-import fcntl
 import os
 import re
 import time
@@ -10,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from psframe import compiled
 from psframe.config import strict_yaml, untrusted
 from psframe.config.schema import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, comparison, metrics, scaling, sealed, stopped, trace
+from psframe.record import checkpoint, comparison, metrics, run_lock, scaling, sealed, stopped, trace
 from psframe.record.folder import Folder
 
 LOCKED_S = 5  # seconds that a process may still hold a lock while the kernel ends it
-MAX_OWNER = 200  # characters of a lock file that are shown
 VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
 
 
@@ -125,7 +122,7 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
             break
         except FileExistsError:
             continue  # another run started in this second
-    lock = _lock(path)
+    lock = run_lock.take(path)
     (path / "checkpoints").mkdir()
     _put_config(path, resolved)
     return RunDir(path, lock, new=True)
@@ -135,31 +132,6 @@ def _put_config(path: Path, resolved: dict[str, Any]) -> None:
     """Write a config as it can be run again: a run that was continued is not the one that it continues."""
     keys = {**resolved["checkpoint"], "resume": "none"}
     sealed.put(path / "config.yaml", to_yaml({**resolved, "checkpoint": keys}))
-
-
-def _lock(path: Path) -> TextIO:
-    with Folder(path) as folder:
-        lock: TextIO = folder.open("lock", "a+")
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        lock.seek(0)
-        owner = lock.read(MAX_OWNER).strip() or "unknown"
-        lock.close()
-        raise UserError(
-            f"a run directory must have one live run, got {str(path)!r}, in which process {owner} runs; wait for it, "
-            "or start a new run with checkpoint.resume=none"
-        ) from None
-    lock.truncate(0)
-    lock.write(f"{os.uname().nodename}:{os.getpid()}\n")
-    lock.flush()
-    return lock
-
-
-def is_live(path: Path) -> bool:
-    """Return True if a run in the folder trains, on a host whose locks this one sees. OSError if there is no run."""
-    with Folder(path) as folder, folder.open("lock") as lock:
-        return bool(compiled.sync.is_locked(lock.fileno(), 0))
 
 
 def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -> Path | None:
@@ -177,10 +149,21 @@ def continues(path: Path) -> bool:
     return checkpoint.epoch_of(path / "checkpoints") is not None or metrics.last_epoch(path) == 0
 
 
-def newest(base: Path, name: str, since: float) -> Path | None:
-    """Return the directory of the run of ``name`` last started or continued, if not before ``since`` (a Unix time)."""
-    path = next(_runs(base, name, []), None)
-    return path if path and _started(path) >= since else None
+def newest(base: Path, name: str, since: float = 0.0, job: str = "") -> Path | None:
+    """Return the directory of the run of ``name`` last started or continued, if not before ``since`` (a Unix time).
+
+    With ``job``, that of this job; or one of no job, as a launcher may keep variables to itself.
+    """
+    of_none = None
+    for path in _runs(base, name, []):
+        if _started(path) < since:
+            break
+        of = run_lock.job_of(path)
+        if of == job or not job:
+            return path
+        if not of:
+            of_none = of_none or path
+    return of_none
 
 
 def _runs(base: Path, name: str, notices: list[str]) -> Iterator[Path]:
@@ -227,7 +210,7 @@ def config_to_continue(path: Path, resolved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
-    lock = _lock(path)
+    lock = run_lock.take(path)
     old = config_to_continue(path, resolved)
     folder = path / "checkpoints"
     Folder(path, folder.name, make=True).close()
@@ -265,10 +248,10 @@ def taken_over(path: Path, epoch: int, begun: int) -> RunDir:
     """
     try:
         for _ in range(LOCKED_S * 50):
-            if not is_live(path):
+            if not run_lock.is_live(path):
                 break
             time.sleep(0.02)  # until the kernel has ended the process
-        lock = _lock(path)
+        lock = run_lock.take(path)
         checkpoint.clear(path / "checkpoints")
         metrics.cut_back(path, epoch)
     except OSError as error:

@@ -190,7 +190,8 @@ def test_objects_below_patterns_have_names_of_their_own():
     assert all(name.isidentifier() for name in objects)
 
 
-def test_error_on_a_rank_has_its_traceback(mpich, tmp_path):
+def test_error_on_a_rank_has_its_traceback(mpich, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # before a run has a folder, its incidents lie in that of the script
     with pytest.raises(psframe.RankError, match=r"rank \d: Traceback[\s\S]*function_of_two[\s\S]*no layers today"):
         psframe.fit(**given(tmp_path, model=function_of_two))
 

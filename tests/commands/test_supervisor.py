@@ -8,6 +8,7 @@ from itertools import product
 import psutil
 import pytest
 
+from psframe.record import run_lock
 from tests.helpers import launcher, runs
 from tests.helpers.live import catches, ends, launch, left_in_shm, ranks_of, records_of, trains
 from tests.helpers.thinned import thinned
@@ -37,6 +38,8 @@ def went_on(process, path, tmp_path):
 
 def test_ranks_of_killed_launcher_end_before_others_start(mpi, tmp_path):
     process, path = supervised(mpi, tmp_path)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert f":{process.pid}:" in run_lock.job_of(run), "it takes another job's run for its own"
     before = set(ranks_of(path))
     (launched,) = psutil.Process(process.pid).children()
     launched.kill()

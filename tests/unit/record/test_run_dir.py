@@ -10,8 +10,8 @@ import pytest
 from psframe.errors import UserError
 from psframe.memory.arena import Layout
 from psframe.nn.base import Param
-from psframe.record import metrics, view
-from psframe.record.run_dir import open_run, taken_over
+from psframe.record import metrics, run_lock, view
+from psframe.record.run_dir import newest, open_run, taken_over
 from tests.helpers.checkpoints import LAYOUT, close, keep, resolved
 
 
@@ -160,6 +160,20 @@ def test_lock_names_the_process_that_has_the_run_and_none_before_it(tmp_path, ho
         else:
             close(taken_over(run.path, 1, 0))
         assert lock.read_text() == f"{_owner()}\n"
+
+
+def test_supervisor_finds_the_newest_run_of_its_job_or_of_none(tmp_path, monkeypatch):
+    made = {}
+    for second, job in enumerate(("", "mine:1:1", "mine:1:1", "", "other:1:1")):
+        monkeypatch.setenv(run_lock.JOB, job)
+        path = close(open_run(resolved(tmp_path), LAYOUT)).path
+        os.utime(path / "config.yaml", (1000 + second,) * 2)
+        made[second] = path
+    assert run_lock.job_of(made[1]) == "mine:1:1"
+    assert newest(tmp_path, "a-run", job="mine:1:1") == made[2]
+    assert newest(tmp_path, "a-run", 1003, "mine:1:1") == made[3], "a launcher may keep variables to itself"
+    assert newest(tmp_path, "a-run", 1004, "mine:1:1") is None
+    assert newest(tmp_path, "a-run") == made[4]
 
 
 def test_second_live_run_in_a_directory_is_refused(tmp_path):

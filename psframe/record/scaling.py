@@ -15,9 +15,9 @@ import msgspec
 from psframe.errors import UserError
 from psframe.record.folder import Folder
 
-ASKED, ANSWERED = "scale.json", "scaled.json"
+ASKED, BEGUN, ANSWERED = "scale.json", "scaling.json", "scaled.json"  # one that is begun cannot be withdrawn
 LEAVING = re.compile(r"leave-([0-9]{1,9})")  # a rank that asks to leave
-MOST_BYTES = 1 << 16  # of either file
+MOST_BYTES = 1 << 16  # of each file
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 Word = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -81,19 +81,36 @@ def ask(run: Path, ranks: int | None, drain: list[str]) -> Request:
 def answer(run: Path, answered: Answer) -> None:
     """Write an answer. OSError if that is impossible."""
     _put(run, ANSWERED, answered)
+    with Folder(run) as folder:
+        folder.remove(BEGUN)
 
 
 def asked(run: Path) -> Request | None:
-    """Return the last request; None if there is none, or it cannot be read."""
-    return _get(run, ASKED, Request)
+    """Return the last request, or that which is begun; None if there is none, or it cannot be read."""
+    return _get(run, ASKED, Request) or _get(run, BEGUN, Request)
+
+
+def begin(run: Path, of: Request) -> bool:
+    """Begin what a request asks for, also once more; return False if it was withdrawn."""
+    try:
+        if asked(run) == of:
+            with Folder(run) as folder:
+                folder.replace(ASKED, BEGUN)
+    except OSError:
+        pass  # it was withdrawn meanwhile, has begun before, or lies where nobody can write
+    return _get(run, BEGUN, Request) == of
 
 
 def withdraw(run: Path, of: Request) -> bool:
-    """Remove a request that nobody has answered; return False if it was not there. OSError if that is impossible."""
+    """Remove a request that no job has begun; return False if it was not there. OSError if that is impossible."""
     with Folder(run) as folder:
         if _get(run, ASKED, Request) != of:
             return False
-        folder.remove(ASKED)
+        try:
+            folder.replace(ASKED, f"{ASKED}.part")  # of two who take it away, one does
+        except FileNotFoundError:
+            return False
+        folder.remove(f"{ASKED}.part")
     return True
 
 
@@ -122,7 +139,7 @@ def clear(run: Path) -> None:
     """Remove all requests, as they were to a job that has ended. OSError if that is impossible."""
     ranks = leaving(run)
     with Folder(run) as folder:
-        for name in (ASKED, *(f"leave-{rank}" for rank in ranks)):
+        for name in (ASKED, BEGUN, *(f"leave-{rank}" for rank in ranks)):
             folder.remove(name)
 
 

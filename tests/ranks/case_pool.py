@@ -112,11 +112,14 @@ def request_is_done_refused_or_answered_at_once(world):
         job.again()  # as a rank died before it was done
         job.looked = 0.0
         assert job.due()
-        job.take()
+        request = scaling.asked(run)
+        assert job.take()
+        assert not scaling.withdraw(run, request), "it is under way"
         job.done(1, {"before": world.size, "now": world.size - 1, "step": 7, "pause_s": 0.5})
         job.looked = 0.0
         assert not job.due()
-        told = scaling.answered(run, scaling.asked(run))
+        assert scaling.asked(run) is None
+        told = scaling.answered(run, request)
         assert (told.now, told.epoch, told.step, told.pause_s) == (len(pool.members) - 1, 1, 7, 0.5)
         request, job.looked = scaling.ask(run, world.size - 1, []), 0.0
         assert job.due()

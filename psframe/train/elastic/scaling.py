@@ -64,7 +64,7 @@ class Scaling:
     def take(self) -> dict[str, Any] | None:
         """Return the change that all ranks must now make, plain values: members and drained hosts; None for none."""
         change, self.change = self.change, None
-        if change and self.seen != self.answered and scaling.asked(self.run) != self.seen:
+        if change and self.seen and self.seen != self.answered and not scaling.begin(self.run, self.seen):
             self.seen = self.answered  # it was withdrawn
             return None
         return change

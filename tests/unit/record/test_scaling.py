@@ -24,6 +24,23 @@ def test_answer_is_of_the_request_it_names(tmp_path):
     assert scaling.asked(tmp_path) is None
 
 
+def test_request_is_begun_or_withdrawn_and_never_both(tmp_path):
+    first = scaling.ask(tmp_path, 4, [])
+    assert scaling.withdraw(tmp_path, first)
+    assert not scaling.begin(tmp_path, first)
+    second = scaling.ask(tmp_path, 4, [])
+    assert scaling.begin(tmp_path, second)
+    assert not scaling.withdraw(tmp_path, second)
+    assert scaling.asked(tmp_path) == second, "another rank may have to begin it again"
+    assert scaling.begin(tmp_path, second)
+    third = scaling.ask(tmp_path, 2, [])
+    assert scaling.asked(tmp_path) == third
+    assert scaling.begin(tmp_path, third)
+    scaling.answer(tmp_path, Answer(id=third.id, now=2))
+    assert scaling.asked(tmp_path) is None, "it would be done twice"
+    assert not [name for name in os.listdir(tmp_path) if name != scaling.ANSWERED]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -15,6 +15,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 TOKEN_BYTES = 16
 HELLO = struct.Struct("<q")
 TIMEOUT_S = 60.0
+ELSEWHERE = "192.0.2.1"  # any address on no network of this host (RFC 5737)
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Nodes:
         Addresses of all ranks' listeners.
     token : bytes
         Proves to a listener that a rank of the group connects.
+    address : str
+        Of this host, by which ranks of other nodes reach it.
     """
 
     ranks: list[list[int]]
@@ -50,6 +53,7 @@ class Nodes:
     unix: list[str]
     tcp: list[str] = field(default_factory=list)
     token: bytes = b""
+    address: str = ""
 
     def is_mine(self, rank: int) -> bool:
         """Return True if a rank is on this node."""
@@ -100,6 +104,7 @@ def meet(store: Any, me: int, n: int) -> Nodes:
         ["\0" + words[2] for words in every],
     )
     if len(ranks) > 1:
+        nodes.address = own_address(len({words[0] for words in every}) > 1)
         _listen_to_others(nodes, store, me, n)
     return nodes
 
@@ -109,7 +114,7 @@ def _listen_to_others(nodes: Nodes, store: Any, me: int, n: int) -> None:
     if me == 0:
         store.set("token", secrets.token_hex(TOKEN_BYTES))
     nodes.token = bytes.fromhex(store.get("token").decode())
-    listener = _door(store, f"tcp/{me}", n)
+    listener = _door(nodes.address, store, f"tcp/{me}", n)
     listener.settimeout(0)
     nodes.listeners.append(listener)
     nodes.tcp = _all(store, "tcp", n)
@@ -119,7 +124,7 @@ def leaders(nodes: Nodes, store: Any) -> dict[int, socket.socket]:
     """Return sockets to the leaders of the other nodes, by node, which do not block. All leaders must call."""
     found: dict[int, socket.socket] = {}
     n = len(nodes.ranks)
-    with _door(store, f"door/{nodes.here}", n) as door:
+    with _door(nodes.address, store, f"door/{nodes.here}", n) as door:
         door.settimeout(TIMEOUT_S)
         for node, where in enumerate(_all(store, "door", n)[: nodes.here]):
             found[node] = _dial(where, nodes.token + HELLO.pack(nodes.here))
@@ -137,9 +142,9 @@ def leaders(nodes: Nodes, store: Any) -> dict[int, socket.socket]:
     return found
 
 
-def _door(store: Any, key: str, n: int) -> socket.socket:
+def _door(address: str, store: Any, key: str, n: int) -> socket.socket:
     """Return a listener over TCP for ``n`` others, whose address the store has from now on."""
-    listener = socket.create_server((_own_host(), 0), backlog=n)
+    listener = socket.create_server((address, 0), backlog=n)
     host, port = listener.getsockname()[:2]
     store.set(key, f"{host}:{port}")
     return listener
@@ -154,14 +159,25 @@ def _dial(where: str, hello: bytes) -> socket.socket:
     return found
 
 
-def _own_host() -> str:
-    """Return the address of this host by which it reaches the first rank's, or as its name says."""
+def own_address(over_hosts: bool) -> str:
+    """Return the address of this host by which it reaches the first rank's, or as its name says.
+
+    Many a host's name is one of its loopback, where other hosts (``over_hosts``) reach it by its default route's.
+    """
+    found = _towards(os.environ.get("MASTER_ADDR") or socket.gethostname())
+    if over_hosts and (not found or found.startswith("127.")):
+        found = _towards(ELSEWHERE) or found
+    return found or socket.gethostbyname(socket.gethostname())
+
+
+def _towards(host: str) -> str:
+    """Return this host's address on the way to another one, to which nothing is sent; '' if there is no way."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         try:
-            way.connect((os.environ.get("MASTER_ADDR") or socket.gethostname(), 1))
+            way.connect((host, 1))
             return str(way.getsockname()[0])
         except OSError:
-            return socket.gethostbyname(socket.gethostname())
+            return ""
 
 
 def _all(store: Any, name: str, n: int) -> list[str]:

@@ -4,6 +4,7 @@
 """
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,17 @@ PARAMETERS = [
     if len(layout.split(",")) in cases()[name].ranks
     for few in [name.startswith(SHORT.get(layout, ()))]
 ]
+
+
+def test_host_whose_name_is_of_its_loopback_is_reached_by_its_network(monkeypatch):
+    from psframe.torch import nodes
+
+    monkeypatch.setenv("MASTER_ADDR", "127.0.1.1")
+    assert nodes.own_address(over_hosts=False).startswith("127.")
+    routes = Path("/proc/net/route").read_text().splitlines()[1:]
+    if not any(route.split()[1] == "00000000" for route in routes):
+        pytest.skip("this machine has no default route")
+    assert not nodes.own_address(over_hosts=True).startswith("127.")
 
 
 @pytest.fixture(scope="session")

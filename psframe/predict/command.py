@@ -93,12 +93,11 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
     profile = machine.read(arguments.machine)
     if arguments.link:
         machine.link(arguments.link)
-    if arguments.what_if:
-        alternatives.judged(arguments.what_if)
+    asks_per_node = bool(arguments.what_if) and alternatives.judged(arguments.what_if)[0] == "per_node"
     if arguments.per_node is not None and arguments.per_node < 1:
         raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
     here = profile.title == measure.this()
-    _check_hosts(arguments.hosts, arguments.per_node, ranks, here)
+    _check_hosts(arguments.hosts, asks_per_node or arguments.per_node is not None, ranks, here)
     if arguments.check:
         measure.check_is_this(profile)
     job, report, other_load = _measured(arguments, start, profile, here, max(ranks))
@@ -111,15 +110,15 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
                  report["collective"], per_node, other_load)  # fmt: skip
 
 
-def _check_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
+def _check_hosts(hosts: int | None, per_node: bool, ranks: list[int], here: bool) -> None:
     if hosts is not None and not here:
         raise UserError("--hosts are of the machine at hand, got the profile of another one; give --per-node")
     if hosts is not None and not 1 <= hosts <= min(ranks):
         raise UserError(
             f"--hosts must have a rank each, got {hosts} for {min(ranks)} rank(s); give fewer, or more ranks"
         )
-    if hosts is not None and per_node is not None:
-        raise UserError("ranks are spread by --hosts or by --per-node, got both; give one")
+    if hosts is not None and per_node:
+        raise UserError("ranks are spread by --hosts, or by --per-node or --what-if per_node, got both; give one")
 
 
 def _measured(

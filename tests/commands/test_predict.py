@@ -108,6 +108,9 @@ def test_check_predicts_first_and_adds_what_came_out(folder):
     assert "error on 2 measured epochs of this machine" in ended.stdout  # the last of the same stands
     ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2")
     assert "compute measured" in ended.stdout
+    hosts = ("--hosts", "2", "--what-if", "per_node=1")
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", *hosts)
+    assert (ended.returncode, "or by --per-node or --what-if per_node" in ended.stderr) == (2, True), ended.stderr
 
 
 WRONG = {

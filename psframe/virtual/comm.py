@@ -149,7 +149,7 @@ class VirtualComm(Meetings):
         numbers = buffers.array(receive) if self.rank == root else np.empty(0)
         own = (numbers if send is MPI.IN_PLACE else buffers.array(send)).copy()
         needed = range(self.size) if self.rank == root else ()
-        return self._collect(own, needed, Pattern.SUM).request(
+        return self._collect(own, needed, Pattern.REDUCE).request(
             lambda every: buffers.add(every, numbers) if self.rank == root else None
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psframe.virtual.mail import Mail
-from psframe.virtual.patterns import Pattern
+from psframe.virtual.patterns import ByNode, Pattern
 from psframe.virtual.request import VirtualRequest
 from psframe.virtual.space import Meeting
 
@@ -39,7 +39,17 @@ class Part:
 
     def _come(self) -> None:
         comm, here = self.comm, self.comm.nodes[self.comm.rank]
-        comm.job.costs.comes(self.pattern, comm.sizes, here, self.meeting.brought, self._arrive)
+        comm.job.costs.comes(self.pattern, comm.sizes, here, self._brought(), self._arrive)
+
+    def _brought(self) -> ByNode:
+        """Return the bytes of the parts by node; where each rank has shares of its own, of those of this one."""
+        if self.pattern is not Pattern.ALLTOALL:
+            return self.meeting.brought
+        found, rank = dict.fromkeys(self.comm.sizes, 0), self.comm.rank
+        for source, part in self.meeting.parts.items():
+            mine = _bytes(part[rank]) if isinstance(part, list) else _bytes(part) // self.comm.size
+            found[self.comm.nodes[source]] += mine
+        return found
 
     def _arrive(self) -> None:
         self.is_there = True
@@ -65,7 +75,7 @@ class Part:
 
     def leave(self) -> None:
         comm = self.comm
-        comm.job.costs.collects(self.pattern, comm.sizes, self.meeting.brought)
+        comm.job.costs.collects(self.pattern, comm.sizes, self._brought())
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)

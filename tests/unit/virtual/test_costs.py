@@ -109,6 +109,28 @@ def test_alltoall_brings_a_share_of_each_part():
     assert max(seconds) == pytest.approx(over + NODE.turns_s(4 * WORDS), rel=0.05)
 
 
+def test_alltoall_to_a_few_brings_them_all_of_it_and_others_nothing():
+    def body(comm):
+        give = [WORDS if rank == 0 else 0 for rank in range(N)]
+        take = [WORDS if comm.rank == 0 else 0] * N
+        comm.Alltoallv([vector(comm), give, MPI.FLOAT], [np.zeros(sum(take), np.float32), take, MPI.FLOAT])
+
+    _, seconds, _ = played(body)
+    over = 4 * WORDS * (N - N // N_NODES) / RATE
+    assert seconds[0] == pytest.approx(over + NODE.turns_s(4 * WORDS * N), rel=0.05)
+    assert max(seconds[1:]) < 0.1 * over
+
+
+def test_sum_on_one_rank_comes_over_its_link_alone():
+    def body(comm):
+        comm.Ireduce(vector(comm), np.zeros(WORDS, np.float32) if comm.rank == 0 else None, 0).Wait()
+
+    _, seconds, _ = played(body)
+    over = 2 * (N_NODES - 1) / N_NODES * 4 * WORDS / RATE
+    assert seconds[0] == pytest.approx(over + NODE.allreduce_s(4 * WORDS), rel=0.05)
+    assert max(seconds[1:]) < 0.1 * over
+
+
 def test_memory_of_another_node_is_asked_for_first():
     def body(comm):
         window = comm.window(vector(comm))

@@ -24,6 +24,7 @@ from psframe.record import log
 from psframe.record.library_warnings import LIBRARIES
 from psframe.record.log import LOG
 
+LOSS = "a rank has died, as MPI tells"
 TELL_S = 4  # seconds from a rank's report until the job is aborted and its launcher has ended
 _report: Callable[[str], None] | None = None  # takes what ends this rank, besides stderr
 _again = ", before anything was trained; start again"  # advice in the message about a lost rank
@@ -109,10 +110,10 @@ def _with_path(message: str, path: str) -> str:
 
 def _noted(error: BaseException, message: str) -> str:
     """Let the keeper write an incident of an error; return its path, "" where there is none."""
-    is_late = isinstance(error, PeerLost)
-    words = message.strip() if is_late or sentence(error) else f"{type(error).__name__}: {error}"
+    is_late, is_loss = isinstance(error, PeerLost), isinstance(error, LeaderEnded) or LOSS in message
+    words = message.strip() if is_late or is_loss or sentence(error) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_tb(error.__traceback__))
-    return RECORDER.incident("deadline" if is_late else "exception", words, trace)
+    return RECORDER.incident("loss" if is_loss else "deadline" if is_late else "exception", words, trace)
 
 
 def training_begins() -> None:
@@ -134,7 +135,7 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
         if isinstance(error, PeerLost):
             message, speaks, is_named = str(error), error.speaks, bool(error.ranks)
         else:
-            message, is_named = "a rank has died, as MPI tells", True
+            message, is_named = LOSS, True
             speaks = communicators.speaker() or _must_speak()
         if not speaks:  # another one does, perhaps on a node that is busy
             sleep(2 * TELL_S)

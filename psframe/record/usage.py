@@ -3,6 +3,7 @@
 A background thread of each rank samples once per second, by psutil; rank 0 gets the samples with the epoch's report.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -15,6 +16,7 @@ from psframe.record import metrics
 
 FILE = "usage.jsonl"
 PERIOD_S = 1.0
+NETWORKS = "/sys/class/net"
 KEYS = ("cpu_percent", "rss_bytes", "threads", "sent_bytes_per_s", "received_bytes_per_s")
 
 #: time on the rank's clock in seconds, and a number or None for each of KEYS
@@ -80,9 +82,11 @@ class Usage:
         self.kept.append((at, (*map(_or_none, probes), *rates)))
 
     def _moved(self) -> tuple[int, int]:
-        """Return the node's bytes sent and received, on all interfaces but loopback."""
-        counters = [counter for name, counter in self.psutil.net_io_counters(pernic=True).items() if name != "lo"]
-        return sum(counter.bytes_sent for counter in counters), sum(counter.bytes_recv for counter in counters)
+        """Return the node's bytes sent and received; a bond's or a bridge's are those of its devices once more."""
+        counters = {name: each for name, each in self.psutil.net_io_counters(pernic=True).items() if name != "lo"}
+        devices = [each for name, each in counters.items() if os.path.exists(f"{NETWORKS}/{name}/device")]
+        counted = devices or [*counters.values()]  # a container has none
+        return sum(each.bytes_sent for each in counted), sum(each.bytes_recv for each in counted)
 
     def take(self, offset_s: float = 0.0) -> list[Sample]:
         """Return and clear the samples since the last call, on a clock ahead by ``offset_s``."""

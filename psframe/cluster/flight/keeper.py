@@ -67,6 +67,7 @@ class Keeper:
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
         self.facts, self.n_written, self.written_at = facts, Counter[str](), -QUIET_S
         self.held, self.has_ended_them, self.home = -1, False, os.getcwd()
+        self.fault: tuple[float, str] = -QUIET_S, ""  # when and where the last one was written
         self.queue: list[Order] = []
         self.order: Order | None = None  # that is being written
         self.space = flight.space()
@@ -235,7 +236,9 @@ class Keeper:
 
     def write(self, order: "Order") -> str:
         """Write an incident, once; return its path, "" if there was none, or no disk takes it."""
-        reason = order.reason
+        reason, (at, path) = order.reason, self.fault
+        if reason == "loss" and path and time.monotonic() - at < QUIET_S:
+            return path  # a rank was told by MPI of what is written there
         kind = reason if reason in MOST else "fault"  # what a job survives must not hide how it ends
         self.n_written[kind] += 1
         if self.n_written[kind] > MOST.get(kind, MOST_FAULTS):
@@ -254,7 +257,11 @@ class Keeper:
             each.forget()
         head = {"reason": reason, "rank": order.rank, "message": order.message, "details": order.details}
         head |= {"time": time.time(), "facts": self.facts, "samples": [*self.samples, first, last], "ranks": ranks}
-        return incident.write(self._folders(incident.SPARE), head)
+        path = incident.write(self._folders(incident.SPARE), head)
+        if kind == "fault":  # a disk may take its time for it, in which others end
+            self.fault = time.monotonic(), path
+            self.written_at = max(self.written_at, self.fault[0]) if self.written_at > 0 else self.written_at
+        return path
 
     def _folders(self, spare: Sequence[str]) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""

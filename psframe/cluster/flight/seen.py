@@ -89,6 +89,7 @@ class Rank:
         return {
             "rank": self.number,
             "pid": read.header["pid"],
+            "in_sight": bool(self.pid),
             **{name: read.header[name] for name in ("state", "step", "epoch")},
             "n_events": read.header["events"],
             "writes_s": _ago(read.header["writes"], now) if read.header["writes"] else None,

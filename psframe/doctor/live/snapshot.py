@@ -13,7 +13,7 @@ from psframe import compiled
 from psframe.cluster.flight import machine
 from psframe.cluster.flight.presence import here
 from psframe.doctor.why.evidence import number
-from psframe.record import flight, metrics
+from psframe.record import flight, metrics, run_dir
 
 NEWEST = 256  # events of each rank that are read at a look: some steps, whatever their number
 DRAWN = 400  # epochs of a curve
@@ -91,7 +91,9 @@ class Live:
         self.run = nodes[-1].run
         self.nodes = [node for node in nodes if node.run == self.run]
         self.at, self.before = time.monotonic(), dict[int, tuple[int, int, float, int]]()
-        self.size, self.records = -1, list[dict[str, Any]]()
+        self.size, self.records, self.space = -1, list[dict[str, Any]](), flight.space()
+        train = (run_dir.config_of(self.run) or {}).get("train")
+        self.batch = number(train.get("batch_size")) if isinstance(train, dict) else 0.0
         self.look()
 
     def look(self) -> Snapshot:
@@ -100,10 +102,12 @@ class Live:
         seconds, self.at = max(now - self.at, 1e-3), now
         self._read_records()
         last = self.records[-1] if self.records else {}
-        reads = [read for node in self.nodes for read in node.read(NEWEST)]
-        rows = [self._row(read, seconds, int(number(last.get("batch_size")))) for read in reads if read.header["pid"]]
-        per_step = number(last.get("global_batch"))
-        steps = [row.samples_per_s / max(1.0, number(last.get("batch_size"))) for row in rows if row.samples_per_s]
+        reads = [read for node in self.nodes for read in node.read(NEWEST) if read.header["pid"]]
+        batch = int(number(last.get("batch_size", self.batch)))
+        rows = [self._row(read, seconds, batch) for read in reads]
+        workers = sum(any(event[0] == flight.FORWARD for event in read.events) for read in reads)
+        per_step = number(last.get("global_batch", batch * workers))  # in the first epoch, of this host's workers
+        steps = [row.samples_per_s / max(1, batch) for row in rows if row.samples_per_s]
         return Snapshot(
             self.run.name,
             sorted(rows, key=lambda row: row.rank),
@@ -127,7 +131,10 @@ class Live:
             self.records = self.records or []
 
     def _row(self, read: flight.Read, seconds: float, batch: int) -> Row:
-        header, process = read.header, machine.process(read.header["pid"])
+        header = read.header
+        process: dict[str, Any] = {"state": "?"}
+        if header["space"] == self.space:  # its number means nothing here else
+            process = machine.process(header["pid"])
         step, cpu_s = header["step"], process.get("cpu_s", 0.0)
         faults = process.get("faults", 0) + process.get("major_faults", 0)
         first = header["events"], step, cpu_s, faults

@@ -7,6 +7,7 @@ import json
 import secrets
 import socket
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -30,6 +31,7 @@ POLICY = "; ".join(
 )
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 PAGES = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css"}
+LOOK_S = 1.0  # between two looks, of all pages together
 KEYS = ("epoch", "loss", "accuracy", "epoch_s", "samples_per_s")  # of a record, that the page draws
 
 
@@ -74,6 +76,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, live: Live, host: str, port: int):
         self.live, self.lock, self.host, self.token = live, Lock(), host, secrets.token_urlsafe(16)
+        self.looked = -LOOK_S
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
 
@@ -84,8 +87,10 @@ class Server(ThreadingHTTPServer):
 
     def data(self) -> dict[str, Any]:
         """Return a look at the job, as plain values."""
-        with self.lock:
-            snapshot = self.live.look()
+        with self.lock:  # rates are those since the last look, whoever asked for it
+            if time.monotonic() - self.looked >= LOOK_S:
+                self.snapshot, self.looked = self.live.look(), time.monotonic()
+            snapshot = self.snapshot
         plain = asdict(snapshot)
         plain["epochs"] = [{key: record.get(key) for key in KEYS} for record in snapshot.epochs]
         last = {key: value for key, value in snapshot.last.items() if isinstance(value, str | int | float)}

@@ -11,7 +11,7 @@ from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.causes import causes
-from psframe.doctor.why.evidence import Evidence, shown, written
+from psframe.doctor.why.evidence import Evidence, head, shown
 from psframe.doctor.why.expected import expected
 from psframe.doctor.why.healthy import of_run
 from psframe.errors import UserError, reason
@@ -22,6 +22,7 @@ USAGE = "psframe why RUN|FILE [--all] [--stacks] [--machine PROFILE]"
 EXAMPLE = "psframe why runs/fashion-20261121-204643"
 TOGETHER_S = 30.0  # between the files of one incident, at most
 SHOWN = 3  # causes, without --all
+SURVIVED = ("asked", "late")  # reasons of incidents after which a job goes on
 
 
 def parser() -> Parser:
@@ -60,19 +61,22 @@ def _incidents(path: Path) -> list[list[Path]]:
     """
     try:
         numbered = incident.found(path)
-        at = {file: (written(file), n) for n, files in enumerate(numbered) for file in files}
-        at |= {file: (written(file), len(numbered)) for file in incident.aside(path)}
+        heads = {file: (head(file), n) for n, files in enumerate(numbered) for file in files}
+        heads |= {file: (head(file), len(numbered)) for file in incident.aside(path)}
     except OSError as error:
         raise UserError(
             f"why must be given the folder of a run, got {str(path)!r} ({reason(error)}); check the path"
         ) from None
     groups: list[list[Path]] = []
-    for file in sorted(at, key=lambda file: at[file]):
-        node = incident.node(file)
-        is_other = not groups or node in map(incident.node, groups[-1])
-        if is_other or at[file][0] - at[groups[-1][0]][0] > TOGETHER_S:
-            groups.append([])
-        groups[-1].append(file)
+    last: dict[str, list[Path]] = {}  # group of each kind, of which another one says nothing
+    for file in sorted(heads, key=lambda file: (heads[file][0].time, heads[file][1])):
+        of, node = heads[file][0], incident.node(file)
+        kind = of.reason if of.reason in SURVIVED else "fault"
+        group = last.get(kind)
+        if not group or node in map(incident.node, group) or of.time - heads[group[0]][0].time > TOGETHER_S:
+            group = last[kind] = []
+            groups.append(group)
+        group.append(file)
     return [sorted(group, key=incident.node) for group in groups]
 
 

@@ -47,7 +47,7 @@ def sizes(evidence: Evidence) -> Iterator[Cause]:
     """Ranks give one call of MPI different numbers of bytes."""
     if found := other_sizes(evidence):
         kind, by_rank = found
-        odd, others = _parted(evidence.ranks, by_rank)
+        odd, others = _parted([rank for rank in evidence.ranks if rank.number in by_rank], by_rank)
         name = flight.NAMES[kind]
         frame = raised(evidence) if odd[0].number == evidence.first.rank else odd[0].user_frame
         place = f" at {frame}" if frame else ""
@@ -65,7 +65,7 @@ def other_sizes(evidence: Evidence) -> tuple[int, dict[int, int]] | None:
     fails = evidence.first.reason == "exception" and any(word in evidence.first.message for word in TRUNCATED)
     if not fails and evidence.first.reason not in ("deadline", "late"):
         return None
-    last = {rank.number: _last(rank) for rank in evidence.ranks}
+    last = {rank.number: _last(rank) for rank in evidence.ranks if flight.SPARE not in rank.kinds}
     if not fails and (evidence.missing or any(flight.NODES in rank.kinds for rank in evidence.alive)):
         return None  # another node does not come, and groups of ranks may be in calls of their own
     if not fails and any(rank.goes_on or not rank.waits or rank.since_s < LEAST_S for rank in evidence.alive):

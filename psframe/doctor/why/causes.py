@@ -40,7 +40,7 @@ def stopped(evidence: Evidence) -> Iterator[Cause]:
 
 def died(evidence: Evidence) -> Iterator[Cause]:
     """A rank has ended without a word."""
-    if evidence.first.reason != "death":
+    if evidence.first.reason not in ("death", "loss"):
         return
     gone = [rank for rank in evidence.ranks if rank.has_ended and not rank.told.said_goodbye]
     first = [rank for rank in gone if rank.number == evidence.first.rank] or gone[:1]
@@ -71,7 +71,10 @@ def died(evidence: Evidence) -> Iterator[Cause]:
 
 def told(evidence: Evidence) -> Iterator[Cause]:
     """The job ended with an error, which names its own cause."""
-    if evidence.first.reason not in ("error", "exception", "start"):
+    reason = evidence.first.reason
+    if reason == "loss":  # the rank that has died tells more
+        reason = "" if any(rank.has_ended and not rank.told.said_goodbye for rank in evidence.ranks) else "exception"
+    if reason not in ("error", "exception", "start"):
         return
     message = evidence.message.removeprefix("psframe: ")
     disks = [after for _, _, after, _ in evidence.machines() if nested(after, "disk", "size") > 0]
@@ -93,7 +96,7 @@ def does_not_return(evidence: Evidence) -> Iterator[Cause]:
     """A rank is in code that does not come back, while others wait."""
     reason = evidence.first.reason
     others_wait = any(rank.waits for rank in evidence.alive)
-    if reason in ("error", "exception") or not (others_wait or reason in ("deadline", "late", "asked")):
+    if reason in ("error", "exception", "loss") or not (others_wait or reason in ("deadline", "late", "asked")):
         return
     found = [rank for rank in evidence.alive if _is_still(rank, reason)]
     found.sort(key=lambda rank: -rank.since_s)
@@ -106,9 +109,9 @@ def _is_still(rank: Rank, reason: str) -> bool:
     """Return True if a rank is in something that should have ended; what takes long by its nature does not count."""
     if rank.is_stopped or rank.waits or rank.goes_on or not rank.phases or rank.process.state == "gone":
         return False
-    if flight.COMPILE in rank.kinds or rank.kinds[-1] == flight.SPARE:
+    if flight.COMPILE in rank.kinds:
         return False
-    if reason == "asked":  # nothing is known to be wrong, and what it does may take long by its nature
+    if reason in ("asked", "death"):  # nothing is known to be wrong with it, and it may take long by its nature
         return rank.since_s > (max(LEAST_S, 2 * rank.usual_s) if rank.usual_s else UNUSUAL_S)
     return rank.since_s > LEAST_S
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Told(msgspec.Struct):
     events: list[tuple[int, int, int, int, float, float]] = []
     stacks: str = ""
     process_state: str = ""
+    in_sight: bool = True  # of the keeper: false of a process of another namespace
 
 
 class File(msgspec.Struct):
@@ -108,7 +110,8 @@ class Rank:
         processes = [(sample.at, sample.processes.get(str(told.rank))) for sample in node.samples]
         known = [(at, process) for at, process in processes if process and process.state != "?"]
         self.began = known[0][1].status if known else {}
-        self.process = known[-1][1] if known else Process(state=told.process_state or "gone")
+        unknown = "gone" if told.in_sight or self.has_ended else "?"
+        self.process = known[-1][1] if known else Process(state=told.process_state or unknown)
         self.cpu_share = self._rate(known[-2:], "cpu_s")
         self.delayed = self._rate(known[-3:], "waited")
 
@@ -215,8 +218,7 @@ class Evidence:
 
     def __init__(self, files: Sequence[Path]):
         self.files = [_file(path) for path in files]
-        # where one node's rank raises, those of the others are killed by the launcher, a moment later
-        self.first = min(self.files, key=lambda file: file.time if file.reason == "death" else 0.0)
+        self.first = min(self.files, key=_order)
         self.ranks = []
         for file in self.files:
             facts = file.facts
@@ -229,7 +231,8 @@ class Evidence:
 
     @property
     def alive(self) -> list[Rank]:
-        return [rank for rank in self.ranks if not rank.has_ended]
+        """Ranks that have not ended; a spare, which waits until it is needed, tells nothing."""
+        return [rank for rank in self.ranks if not rank.has_ended and flight.SPARE not in rank.kinds]
 
     @property
     def message(self) -> str:
@@ -248,6 +251,14 @@ class Evidence:
                 host = shown(str(file.facts.get("host", "?")), 60)
                 found.append((host, samples[0].machine, samples[-1].machine, seconds))
         return found
+
+
+def _order(file: File) -> float:
+    """Return what sorts the files of one incident, the one that tells its cause first.
+
+    Where one node's rank raises, those of the others are killed by the launcher, a moment later.
+    """
+    return {"death": file.time, "loss": inf}.get(file.reason, 0.0)
 
 
 def _texts(value: Any) -> list[str]:
@@ -269,17 +280,15 @@ def _file(path: Path) -> File:
 
 
 class Head(msgspec.Struct):
-    """When an incident's file was written."""
+    """When an incident's file was written, in seconds since 1970, by the clock of its node, and why."""
 
     time: float = 0.0
+    reason: str = ""
 
 
-def written(path: Path) -> float:
-    """Return when a file was written, in seconds since 1970, by the clock of its node; by the disk's if it is damaged.
-
-    Raises OSError.
-    """
+def head(path: Path) -> Head:
+    """Return the head of a file; by the disk's clock if it is damaged. Raises OSError."""
     try:
-        return msgspec.json.decode(untrusted.content(path, incident.MOST_BYTES), type=Head).time
+        return msgspec.json.decode(untrusted.content(path, incident.MOST_BYTES), type=Head)
     except (OSError, ValueError, RecursionError):
-        return path.lstat().st_mtime
+        return Head(path.lstat().st_mtime)

@@ -99,7 +99,9 @@ def times(records: Sequence[Record]) -> Iterator[Cause]:
             [],
             "Leave out augmentation, or give each rank more threads.",
         )
-    exchange = share("exchange_s") + share("update_s")
+    # a server that workers do not wait for updates beside them
+    is_beside = later[-1].get("server") == "dedicated" and later[-1].get("sync_mode") != "sync_ps"
+    exchange = share("exchange_s") + (0.0 if is_beside else share("update_s"))
     # ranks that have little to compute wait for each other's turn on a core, too: all of them, and no longer than that
     is_short = share("compute_s") < SHORT and exchange > max(MOVES, share("wait_s"))
     if is_short or (exchange > EXCHANGE and share("wait_s") < 0.2):
@@ -114,9 +116,11 @@ def times(records: Sequence[Record]) -> Iterator[Cause]:
 
 def misplaced(records: Sequence[Record]) -> Iterator[Cause]:
     """Pages that are not where the config asks for them."""
-    placed = records[-1].get("placed")
+    placed, pages = records[-1].get("placed"), records[-1].get("pages")
     for place, value in placed.items() if isinstance(placed, dict) else ():
-        if 0 <= number(value) < MISPLACED:
+        counts = pages.get(place) if isinstance(pages, dict) else None
+        is_unknown = isinstance(counts, dict) and number(counts.get("denied")) > 0  # the kernel does not tell
+        if 0 <= number(value) < MISPLACED and not is_unknown:
             yield Cause(
                 70,
                 f"Only {number(value):.0%} of the pages of {shown(place, 60)} are where the config asks for them.",

@@ -16,7 +16,7 @@ LEAST_S = 2.0  # of a rank's events, that must be known
 def slow_link(evidence: Evidence) -> Iterator[Cause]:
     """The exchange between nodes takes the time: each node waits for the others, and none is behind."""
     hosts = list(dict.fromkeys(rank.host for rank in evidence.alive))
-    if evidence.first.reason in ("error", "exception", "death", "start") or len(hosts) < 2:
+    if evidence.first.reason in ("error", "exception", "death", "loss", "start") or len(hosts) < 2:
         return
     if evidence.missing or len(hosts) < len({rank.host for rank in evidence.ranks}):  # nothing is known of some
         return
@@ -46,14 +46,16 @@ def polls(rank: Rank) -> float:
 
 
 def _known_s(rank: Rank) -> float:
-    return max((*(event[4] for event in rank.told.events), *(phase[3] for phase in rank.phases)), default=0.0)
+    """Return the seconds up to now of which all is known: since the oldest event that is kept has ended."""
+    ended = [event[4] - event[5] for event in rank.told.events]
+    return max(ended or (phase[3] for phase in rank.phases), default=0.0)
 
 
 def _covered(rank: Rank, kinds: Collection[int], least_s: float) -> float:
-    """Return the seconds in which a rank was in phases of ``kinds`` that last longer than ``least_s``."""
+    """Return the seconds of the known ones in which a rank was in phases of ``kinds``, longer than ``least_s``."""
     open_ = [(since, since) for kind, _, _, since in rank.phases if kind in kinds]
     ended = [(began, took) for kind, _, _, _, began, took in rank.told.events if kind in kinds]
-    total, until = 0.0, float("inf")  # seconds before the end, up to which the time is counted
+    total, until = 0.0, _known_s(rank)  # seconds before the end, up to which the time is counted
     for began, took in sorted([*open_, *ended], reverse=True):
         if took > least_s:
             first, last = min(began, until), max(began - took, 0.0)

@@ -14,6 +14,7 @@ DELAYED, MORE = 0.25, 4.0  # a second in which a rank could run and had no core;
 SLOW = 1.4  # times the median rank's time in a step
 LEAST_STEPS = 8  # that must be known of a rank
 LEAST_S = 2e-3  # that a step must be longer than the others': a scheduler's turn, and less, tells nothing
+BESIDE_S = 5.0  # of a checkpoint beside the steps, which holds nobody up
 PRESSURE = 0.2  # share of the time in which tasks waited for memory, or a disk
 
 
@@ -22,8 +23,10 @@ def throttled(evidence: Evidence) -> Iterator[Cause]:
     for host, before, after, seconds in evidence.machines():
         groups = grown_in_groups(before, after)
         group = max(groups, key=lambda group: group.get("throttled_us", 0.0), default={})
-        spent, times = group.get("throttled_us", 0.0) / 1e6, group.get("throttled", 0.0)
-        # seconds are those of all cores together, so the share of periods has to be large, too
+        # the kernel adds up the seconds of all cores that have something to run
+        here = sum(shown(rank.host, 60) == host for rank in evidence.alive)
+        cores = max(1.0, min(float(here), nested(after, "cores")))
+        spent, times = group.get("throttled_us", 0.0) / 1e6 / cores, group.get("throttled", 0.0)
         if times > THROTTLED * group.get("periods", 0.0) and times > 0 and spent > THROTTLED * seconds:
             yield Cause(
                 80,
@@ -132,9 +135,9 @@ def short_memory(evidence: Evidence) -> Iterator[Cause]:
 
 
 def slow_disk(evidence: Evidence) -> Iterator[Cause]:
-    """Tasks wait for a disk, and a rank among them writes."""
+    """Tasks wait for a disk, and a rank among them is held up by it, or writes for long beside its steps."""
     kinds = {flight.STORE, flight.CHECKPOINT}
-    writers = [rank for rank in evidence.alive if rank.told.writes_s is not None or kinds & set(rank.kinds)]
+    writers = [rank for rank in evidence.alive if (rank.told.writes_s or 0.0) > BESIDE_S or kinds & set(rank.kinds)]
     for host, before, after, seconds in evidence.machines():
         stalled = max(grown(before, after, *keys) for keys in (("pressure", "io", "some"), ("cgroup", "io_us"))) / 1e6
         here = [rank for rank in writers if shown(rank.host, 60) == host]
@@ -150,7 +153,7 @@ def slow_disk(evidence: Evidence) -> Iterator[Cause]:
 
 def chronic(evidence: Evidence) -> Iterator[Cause]:
     """A rank takes longer for its steps than the others, again and again."""
-    if evidence.first.reason in ("error", "exception", "death"):
+    if evidence.first.reason in ("error", "exception", "death", "loss"):
         return
     spent = {rank.number: _computing(rank) for rank in evidence.ranks}
     known = {number: median(times) for number, times in spent.items() if len(times) >= LEAST_STEPS}

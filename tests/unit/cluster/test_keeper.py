@@ -68,6 +68,16 @@ def test_keeper_of_a_job_that_goes_on_names_the_next_death_too(job):
     assert [told["rank"] for told in one.over()] == [11, 12]
 
 
+def test_keeper_writes_a_loss_that_mpi_tells_once(job):
+    one = job(3).start(0, 1, 2)
+    one.trains()
+    one.end(1)
+    wait(one.found)
+    assert one.ask(0, reason="loss") == [str(one.run / "incident-1.json")]
+    assert one.ask(0, reason="exception") == [str(one.run / "incident-2.json")]
+    assert [told["reason"] for told in one.over()] == ["death", "exception"]
+
+
 def test_keeper_tells_the_signals_of_a_rank_that_has_ended(job):
     one = job(2).start(0, 1)
     one.trains()

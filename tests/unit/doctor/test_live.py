@@ -15,7 +15,7 @@ from psframe.doctor.live import snapshot, top, watch
 from psframe.doctor.live.snapshot import Live
 from psframe.errors import UserError
 from psframe.record import metrics
-from psframe.record.flight import EXCHANGE, GATE, PID, RANK, STATE, STEP, TRAINS, read
+from psframe.record.flight import EXCHANGE, FORWARD, GATE, PID, RANK, STATE, STEP, TRAINS, read
 
 
 class Node:
@@ -80,6 +80,25 @@ def test_look_counts_steps_of_each_rank_since_the_last_one(node, monkeypatch):
     assert second.exchanging is None
     assert 0 < first.exchanging <= 1
     assert now.samples_per_s == 80
+
+
+def test_rates_of_the_first_epoch_are_of_the_config_s_batch(node, monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(snapshot, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    (node.run / "config.yaml").write_text("train: {batch_size: 8}\n")
+    live = Live(node.run)
+    for ring in node.rings:
+        ring.note(FORWARD, 0, 0)
+        take_steps(ring, 1, 10)
+    clock.now += 2.0
+    now = live.look()
+    assert [row.samples_per_s for row in now.rows] == [40, 40]
+    assert now.samples_per_s == 80
+
+
+def test_rank_of_another_namespace_is_not_looked_up_by_its_number(node, monkeypatch):
+    monkeypatch.setattr(snapshot.flight, "space", lambda: 1)
+    assert [row.state for row in Live(node.run).look().rows] == ["?", "?"]
 
 
 def test_look_has_memory_by_node_and_faults_of_all_epochs(node):

@@ -69,6 +69,20 @@ def test_short_steps_are_told_unless_ranks_wait_longer_for_one_another(tmp_path,
     assert [sentence[:12] for sentence in sentences(tmp_path, record, record)] == ["Exchange and"] * told_of
 
 
+def test_updates_of_a_server_beside_its_workers_are_not_theirs(tmp_path):
+    record = {"compute_s": 3.2, "exchange_s": 0.3, "update_s": 1.8, "wait_s": 0.4, "server": "dedicated"}
+    assert not sentences(tmp_path, *[record | {"sync_mode": "async_ps"}] * 2)
+    (tmp_path / "2").mkdir()
+    assert sentences(tmp_path / "2", *[record | {"sync_mode": "sync_ps"}] * 2)
+
+
+def test_pages_of_which_the_kernel_does_not_tell_are_not_misplaced(tmp_path):
+    unknown = {"placed": {"parameters": 0.0}, "pages": {"parameters": {"denied": 900}}}
+    assert not told(tmp_path, {}, unknown)
+    (tmp_path / "2").mkdir()
+    assert told(tmp_path / "2", {}, unknown | {"pages": {"parameters": {"0": 900}}})
+
+
 def test_ordinary_records_accuse_nobody(tmp_path, capsys):
     usage = [{"rank": n % 2, "rss_bytes": (1 << 30) + n} for n in range(300)]
     ranks = [{"rank": n, "numa_node": 0, "roles": {"activations": PAGES, "gradients": PAGES}} for n in (0, 1)]

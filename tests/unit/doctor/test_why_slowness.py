@@ -30,6 +30,15 @@ def test_a_cgroup_without_time_is_told_with_its_host(tmp_path):
     assert "36 times" in cause.evidence[0]
 
 
+def test_the_seconds_that_a_cgroup_held_up_all_cores_are_told_as_those_of_one(tmp_path):
+    used = changed(MACHINE, cgroup__groups__job__throttled=40, cgroup__groups__job__throttled_us=44_000_000)
+    cause = found(tmp_path, asked([going(number) for number in range(16)], after=used))[0]
+    assert cause.sentence == "The cgroup of the job on a had no CPU time left for 2.5 s of 10.5 s."
+    little = changed(MACHINE, cgroup__groups__job__throttled=40, cgroup__groups__job__throttled_us=20_000_000)
+    (tmp_path / "2").mkdir()
+    assert not found(tmp_path / "2", asked([going(number) for number in range(16)], after=little))
+
+
 def test_a_rank_that_shares_its_core_is_named_with_the_other_one(tmp_path):
     ranks = [going(0, cpus="0"), going(1, cpus="1"), going(2, cpus="2", delayed=0.5, core=2), going(3, cpus="2")]
     cause, *others = found(tmp_path, asked(ranks))
@@ -111,9 +120,10 @@ def test_a_slow_disk_is_told_of_the_host_that_writes(tmp_path):
     cause = found(tmp_path, asked([writes, going(1)], after=slow))[0]
     assert cause.sentence.startswith("The disk of host a is slow")
     assert "rank 0 (a) writes there" in cause.sentence
-    beside = asked([going(0, writes_s=0.1)], after=slow)
-    (tmp_path / "3").mkdir()
-    assert "rank 0 (a) writes there" in found(tmp_path / "3", beside)[0].sentence
+    for name, writes_s in (("3", 9.0), ("4", 0.1)):
+        (tmp_path / name).mkdir()
+        beside = found(tmp_path / name, asked([going(0, writes_s=writes_s)], after=slow))
+        assert ["rank 0 (a) writes there" in cause.sentence for cause in beside] == [True] * (writes_s > 5)
     silent = asked([writes], hosts=HOSTS), asked([going(1)], hosts=HOSTS, number=1, after=slow)
     (tmp_path / "2").mkdir()
     assert not found(tmp_path / "2", *silent)

@@ -218,3 +218,14 @@ def test_missing_package_is_told_before_anything_is_made(mpi, key, config, tmp_p
     assert "Traceback" not in ended.err
     assert not (tmp_path / "runs").exists()
     assert train(mpi, 3, config, PYTHONPATH=str(tmp_path / "absent")).status == 0, "it is not needed unasked"
+
+
+@pytest.mark.parametrize(("devices", "sent"), [(("eth0", "eth1"), 30), ((), 60)], ids=["bond", "container"])
+def test_bytes_of_a_bond_are_counted_once(tmp_path, monkeypatch, devices, sent):
+    for name in ("eth0", "eth1", "bond0"):
+        (tmp_path / name / "device").mkdir(parents=True) if name in devices else (tmp_path / name).mkdir()
+    moved = {"lo": 900, "eth0": 10, "eth1": 20, "bond0": 30}
+    counters = {name: SimpleNamespace(bytes_sent=n, bytes_recv=2 * n) for name, n in moved.items()}
+    monkeypatch.setattr(usage, "NETWORKS", str(tmp_path))
+    monkeypatch.setattr(psutil, "net_io_counters", lambda pernic: counters)
+    assert Usage()._moved() == (sent, 2 * sent)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import sqrt
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from psframe.errors import UserError, nearest
@@ -11,9 +11,9 @@ from psframe.nn.base import Shape
 
 def whole(name: str, value: object, low: int) -> int:
     """Return ``value``; raises UserError if it is not an integer of at least ``low``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
         raise UserError(f"{name} must be a whole number of at least {low}, got {value!r}; mend the model")
-    return value
+    return int(value)
 
 
 def number(name: str, value: object, rule: str, holds: Callable[[Any], bool]) -> float:

@@ -74,7 +74,7 @@ class Section:
         self.arithmetic = workspace.arithmetic
         self.joined = self.joined_dx = None
         if part < workspace.max_batch:
-            self.joined = workspace.kept(stage.shape_before(own.stop))
+            self.joined = workspace.kept(stage.shape_before(own.stop), workspace.output_dtype)
             # an earlier stage, or section, needs it
             self.joined_dx = workspace.batch(stage.shape_before(own.start)) if own.start else None
         #: of each pass that waits for its backward pass, by its first sample: the layers' inputs, by part

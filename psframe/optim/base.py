@@ -68,8 +68,16 @@ class CompiledOptimizer:
         raise NotImplementedError
 
     def _compile(self, kind: str, **hyper: float) -> Any:
-        """Return the rule of a kind with the limits, once the keys are attributes; UserError if a group is none."""
+        """Return the rule of a kind with the limits, once the keys are attributes.
+
+        UserError if a group is none, or a decay is 1 or ``eps`` 0 in float32, by which the rule computes.
+        """
         grouping.read(self.groups, self.by_tensor)
+        for key in ("momentum", "beta1", "beta2"):
+            if np.float32(hyper.get(key, 0.0)) >= 1:
+                raise UserError(f"optimizer.{key} must be below 1 in float32, got {hyper[key]}; give 0.9999999 or less")
+        if 0 < hyper.get("eps", 1.0) < np.finfo(np.float32).tiny:
+            raise UserError(f"optimizer.eps must be above 0 in float32, got {hyper['eps']}; give 1e-37 or more")
         limits = {"clip_value": self.clip_value, "clip_norm": self.clip_norm}
         return compiled.elementwise.Rule(kind, **hyper, **limits)
 
@@ -103,18 +111,10 @@ class Corrections:
     """Corrections ``1 - beta**t`` of two moments (Kingma and Ba 2015, section 3), by float32's decays.
 
     The moments are computed with these: with float64's a step would be too long by their rounding over 1 - beta.
-
-    Raises
-    ------
-    UserError
-        A decay is 1 in float32.
     """
 
     def __init__(self, beta1: float, beta2: float):
         self.decays = float(np.float32(beta1)), float(np.float32(beta2))
-        for key, given, decay in zip(("beta1", "beta2"), (beta1, beta2), self.decays, strict=True):
-            if decay >= 1:
-                raise UserError(f"optimizer.{key} must be below 1 in float32, got {given}; give 0.9999999 or less")
 
     def __call__(self, step: int) -> tuple[float, float]:
         """Return those of a step, which counts from 1."""

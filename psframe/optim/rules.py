@@ -3,6 +3,7 @@
 from typing import Any
 
 from psframe.config.registry import Fraction, NonNegative, Positive
+from psframe.errors import UserError
 from psframe.optim.base import CompiledOptimizer, Corrections
 from psframe.optim.groups import Groups
 
@@ -29,6 +30,8 @@ class SGD(CompiledOptimizer):
     ):
         self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
         self.decoupled, self.clip_value, self.clip_norm, self.groups = decoupled, clip_value, clip_norm, groups
+        if nesterov and not momentum:
+            raise UserError("optimizer.nesterov must have a momentum, got 0; give optimizer.momentum=0.9")
         kind = "sgd" if not momentum else "nesterov" if nesterov else "momentum"
         kind += "_w" if decoupled and momentum else ""  # without a velocity the two decays are one
         self._rule = self._compile(kind, decay=weight_decay, momentum=momentum)

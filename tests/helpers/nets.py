@@ -5,7 +5,7 @@ import numpy as np
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.normalization import GroupNorm
+from psframe.nn.normalization import BatchNorm, GroupNorm
 from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.residual import Residual
 from psframe.nn.smooth import GELU
@@ -29,6 +29,11 @@ def heavy(input_shape, n_classes):
     """Return a network whose dense layers have nearly all parameters."""
     layers = [Conv2d(8, 3, stride=2), ReLU(), MaxPool2d(2), Flatten()]
     return [*layers, Dense(1024), ReLU(), Dense(1024), ReLU(), Dense(n_classes)]
+
+
+def normalized(input_shape, n_classes):
+    """Return a network with running statistics of what its first layer makes of the samples."""
+    return [*(Conv2d(6, 3), BatchNorm(), ReLU(), Flatten()), Dense(n_classes)]
 
 
 def mixed():

@@ -13,14 +13,10 @@ from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.torch_models import ROW, need_torch
-from tests.ranks.training import TINY, folder, hashes, train
+from tests.ranks.training import TINY, folder, hashes, key, train
 
 MODES = ("allreduce", "{mode: sync_ps, server: colocated}")
 OPTIMIZERS = ("{name: sgd, lr: 0.02, momentum: 0.5, weight_decay: 0.001}", "{name: adam, lr: 0.001}")
-
-
-def key(parallel):
-    return "parallel=" + json.dumps(parallel)
 
 
 @ranks(2, 3, 4, 6)
@@ -190,35 +186,6 @@ def run_of_shards_is_continued_on_other_grids(world):
 def shards_on_two_nodes_are_refused(world):
     with folder(world) as where, own_network(world, world.rank % 2):
         train(world, 4, where, key({"model": 4}), expect=2)
-
-
-@ranks(2, 3, 4, full=True)
-def hybrid_of_shards_learns_what_one_process_does(world):
-    # of 4 micro-batches of the 5 samples of the last step but one has a sample for the first shard: it is the last
-    for n_micro, kernels, n_samples in ((1, "direct", 203), (4, "direct", 205), (3, "blas", 203)):
-        with folder(world) as where:
-            keys = ["sync=allreduce", f"nn.kernels={kernels}", "model={name: 'tests.helpers.tiny:build', dropout: 0.2}"]
-            keys.append(f"dataset.samples={n_samples}")
-            for n_shards in (n for n in (2, 3, 4) if world.size % n == 0):
-                more = {"micro_batches": n_micro, "model": n_shards, "convolutions": "data"}
-                one, _, run = train(world, world.size // n_shards, where, *keys, key({"micro_batches": n_micro}))
-                hybrid, _, of_hybrid = train(world, world.size, where, *keys, key(more), "name=hybrid")
-                for name, tensor in tensors(run).items():
-                    assert np.allclose(tensor, tensors(of_hybrid)[name], rtol=1e-4, atol=1e-5), (n_shards, name)
-                assert np.allclose([r["loss"] for r in one], [r["loss"] for r in hybrid], rtol=1e-5)
-                assert [r["accuracy"] for r in one] == [r["accuracy"] for r in hybrid]
-
-
-@ranks(2, virtual=True)
-def hybrid_exchanges_a_tenth_of_the_bytes(world):
-    """Of what replicas do, where dense layers have most of the parameters."""
-    with folder(world) as where:
-        keys = ["dataset={name: synthetic, shape: [3, 24, 24], classes: 10, samples: 64}", "train.epochs=1"]
-        keys += ["sync=allreduce", "collective=buffer", "model=tests.helpers.nets:heavy", "nn.kernels=blas"]
-        data, _, _ = train(world, 2, where, *keys, "train.batch_size=8")
-        cut = key({"model": 2, "convolutions": "data"})
-        hybrid, _, _ = train(world, 2, where, *keys, "train.batch_size=16", cut, "name=hybrid")
-        assert hybrid[0]["bytes_moved"] <= data[0]["bytes_moved"] / 10
 
 
 def paced(world, now, n_steps):

@@ -31,6 +31,11 @@ record: {steps: true}
 """
 
 
+def key(parallel):
+    """Return the override of a section that says how a network is cut."""
+    return "parallel=" + json.dumps(parallel)
+
+
 @contextmanager
 def folder(world):
     """Yield one temporary folder to all ranks, which rank 0 removes behind the last of them.

@@ -74,8 +74,14 @@ class Metric:
 
 
 def predicted(logits: np.ndarray) -> np.ndarray:
-    """Return the first class with the largest logit of each sample, int64 (n,), as ``accuracy`` counts it."""
-    return logits.argmax(axis=1)
+    """Return the first class with the largest logit of each sample, int64 (n,), as ``accuracy`` counts it.
+
+    A NaN is no larger than another logit, and no logit is larger than a NaN of the first class.
+    """
+    found: np.ndarray = logits.argmax(axis=1)  # of a NaN, if there is one
+    wrong = np.flatnonzero(np.isnan(np.take_along_axis(logits, found[:, None], axis=1)) & (found[:, None] > 0))
+    found[wrong] = np.where(np.isnan(logits[wrong]), -np.inf, logits[wrong]).argmax(axis=1)
+    return found
 
 
 def exponentials(logits: np.ndarray) -> np.ndarray:

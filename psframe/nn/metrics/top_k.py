@@ -11,7 +11,7 @@ class TopK(Metric):
     """Share of samples whose class has one of the ``k`` largest logits.
 
     Of equal logits that of the higher class counts as larger, as in scikit-learn's ``top_k_accuracy_score``;
-    ``accuracy`` takes the lower class. A NaN is never larger than another logit, and never a hit.
+    ``accuracy`` takes the lower class. A NaN counts as larger than all others, and is never a hit.
     """
 
     def __init__(self, n_classes: int, *, k: PositiveInt = 5):

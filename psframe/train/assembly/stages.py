@@ -19,7 +19,7 @@ from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.channel import Channel, Far, Near
 from psframe.train.compute.parallel.full_model import FullModel
 from psframe.train.compute.parallel.grid import Grid
-from psframe.train.compute.parallel.hybrid import Hybrid, begin_of, place
+from psframe.train.compute.parallel.hybrid import Hybrid, parts_of, place
 from psframe.train.compute.parallel.pipeline import Pipeline, micro
 from psframe.train.compute.parallel.schedule import Kind, most_kept
 from psframe.train.compute.parallel.split import ShardGroup, Split
@@ -83,7 +83,8 @@ def _hybrid(
     max_samples, n_shards = micro(sampler, n_micro), plan.grid.n_shards
     begin, network.arena, network.max_batch, network.n_kept = place(network), arena, max_samples, 1
     front, rest = (plan.network(layers, plan.grid.shard) for layers in (slice(0, begin), slice(begin, None)))
-    crew = _join(rest, plan, max_samples, allocator, begin_of(network, rest))
+    most = max(part.stop - part.start for part in parts_of(network, front))
+    crew = _join(rest, plan, max_samples, allocator, most)
     assert crew
     front.bind(arena, -(-max_samples // n_shards), allocator, kernels, threads, 1, n_micro > 1)
     rest.bind(arena, max_samples, allocator, kernels, threads, 1, n_micro > 1)

@@ -53,7 +53,7 @@ def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtyp
         if (
             isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
             and x.shape == (hi - lo, *shape) and y.shape == (hi - lo,)
-            and np.can_cast(x.dtype, kind, "same_kind") and y.dtype.kind in "iu"
+            and np.can_cast(x.dtype, kind, "same_kind" if kind.kind == "f" else "safe") and y.dtype.kind in "iu"
         ):  # fmt: skip
             return x, y
         got = f"{_described(x)} and {_described(y)}"

@@ -209,6 +209,18 @@ def test_layers_that_do_not_compute_in_it_are_told():
     Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3)
 
 
+def test_output_of_a_batch_in_parts_is_that_of_each_part():
+    """Also where the last layer makes sums, in float32."""
+    layers = [Conv2d(64, 3), ReLU(), Conv2d(10, 1), GlobalAvgPool(), LayerNorm()]
+    net, allocator = Network(layers, (1, 28, 28), 10, precision="bf16"), Allocator()
+    net.bind(Arena(net.layout, 0, allocator), 64, allocator)
+    x = np.random.default_rng(0).standard_normal((64, *net.input_shape)).astype(np.float32)
+    assert net.sections[-1].part < 64
+    whole = net.forward(x, Pass()).copy()
+    for begin in range(0, 64, 16):
+        np.testing.assert_array_equal(whole[begin : begin + 16], net.forward(x[begin : begin + 16], Pass()))
+
+
 class Probe(BaseLayer):
     """Notes how its thread treats subnormal numbers."""
 

@@ -61,7 +61,7 @@ LAYERS = {
     **{BatchNorm: (), GroupNorm: (2,), LayerNorm: (), Dropout: (0.5,), LeakyReLU: (), Subsample: (4,)},
     Residual: ([ReLU()],),
 }
-ODD = ("x", None, [1], (1, 2, 3), object(), True, -1, 0, 1.5, 1e300, float("nan"), float("inf"), 10**400)
+ODD = (np.int64(2), "x", None, [1], (1, 2, 3), object(), True, -1, 0, 1.5, 1e300, float("nan"), float("inf"), 10**400)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -263,3 +263,7 @@ def test_cache_without_a_place_to_keep_it(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", njit)
     assert jit(one_more)(1) == 2
+
+
+def test_whole_numbers_of_numpy_are_taken():
+    assert Conv2d(np.int64(4), np.int32(3), stride=np.int8(2)).setup((9, 9, 1), 0) == (4, 4, 4)

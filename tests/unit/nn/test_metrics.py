@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from psframe.errors import UserError
 from psframe.nn import metrics
+from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.metrics import TABLE, compute
+from psframe.nn.metrics.base import predicted
 from tests.helpers import metric_references as references
 from tests.helpers.suite import IS_FULL
 
@@ -44,6 +46,16 @@ def test_metrics_are_those_of_their_definitions(case):
     assert set(values) == set(expected)
     for name, value in values.items():
         np.testing.assert_allclose(value, expected[name], **CLOSE, err_msg=name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN, st.floats(0, 1))
+def test_class_that_is_predicted_is_that_of_accuracy_with_numbers_that_are_none(case, share):
+    logits, labels = drawn(case)
+    draw = np.random.default_rng(case[2])
+    logits[draw.random(logits.shape) < share] = np.nan
+    _, n_correct = softmax_cross_entropy(logits, labels, logits[:0])
+    assert (predicted(logits) == labels).sum() == n_correct
 
 
 @pytest.mark.parametrize("bins", [1, 2, 10, 15])

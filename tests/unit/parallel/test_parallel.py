@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from psframe.config import schema
 from psframe.errors import UserError
+from psframe.nn import subnormal
 from psframe.nn.activations import Flatten
+from psframe.nn.base import BaseLayer
+from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
+from psframe.nn.vectors import host
 from psframe.train.compute.parallel import cut, grid, partition
 from psframe.train.compute.parallel.schedule import bubble, most_kept, turns
 from psframe.train.compute.parallel.split import Split, split
@@ -92,6 +96,33 @@ def test_cut_is_found_that_leaves_no_stage_without_a_layer(n_stages, kernels):
     assert found[-1] == len(make(slice(None)).active)
     assert sorted(set(found)) == found
     assert len(found) == n_stages + 1
+
+
+@pytest.mark.skipif(not subnormal.AVAILABLE or not host().fma, reason="bf16 needs an x86 CPU with AVX2")
+def test_stages_are_measured_with_the_numbers_that_they_pass_on():
+    """In bfloat16 a stage has no others: its kernels would read beyond arrays of another type's size."""
+    taken = []
+
+    class Sees(BaseLayer):
+        bfloat16 = "arrays"
+
+        def setup(self, input_shape, index):
+            return input_shape
+
+        def forward(self, x, state):
+            taken.append(x.dtype)
+            return x
+
+        def backward(self, x, dy, state, need_dx):
+            taken.append(dy.dtype)
+            return dy
+
+    def make(own):
+        layers = [Conv2d(3, 3), Sees(), Sees(), Flatten(), Dense(5)]
+        return Network(layers, (2, 8, 9), 5, own, precision="bf16")
+
+    cut.found(make, 3, 3, "blas")
+    assert set(taken) == {np.dtype(np.uint16)}
 
 
 def test_stage_without_a_layer_is_refused():

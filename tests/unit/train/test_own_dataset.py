@@ -8,7 +8,7 @@ import pytest
 
 from psframe.datasets.base import Dataset, Split, held
 from psframe.errors import UserError
-from psframe.train.data.dataset import Facts, _fill
+from psframe.train.data.dataset import Facts, _fill, moments
 
 SHAPE = (1, 4, 5)
 IMAGES, LABELS = np.zeros((6, *SHAPE), np.float32), np.arange(6) % 3
@@ -42,6 +42,7 @@ def returning(*found):
         (returning(IMAGES, LABELS + 0.5), r"float64 \(6,\)"),
         (returning(IMAGES[1:], LABELS), r"float32 \(5, 1, 4, 5\)"),
         (returning(IMAGES, LABELS[:, None]), r"int64 \(6, 1\)"),
+        (replace(GOOD, dtype="uint8", train=held(IMAGES.astype(np.uint16), LABELS)), r"uint16 \(6, 1, 4, 5\)"),
     ],
 )
 def test_read_that_returns_something_else_is_told(dataset, got):
@@ -100,3 +101,21 @@ def test_numbers_of_numpy_are_taken():
 def test_lists_and_other_numbers_of_the_same_kind_are_taken():
     loose = replace(GOOD, shape=list(SHAPE), mean=[0.0], std=[1], train=returning(IMAGES.astype("f8"), LABELS).train)
     assert filled(loose)["train_labels"].tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({"mean": [2.0]}, (2.0, 3.0)), ({"std": [4.0]}, (5.0, 4.0)), ({}, (5.0, 3.0))]
+)
+def test_moments_that_are_not_given_are_measured(given, expected):
+    images = np.resize(np.array([2, 8], np.float32), IMAGES.shape)
+    found = filled(replace(GOOD, **given, train=held(images, LABELS)))["moments"]
+    np.testing.assert_allclose(found[:, 0], expected)
+
+
+def test_channel_of_equal_numbers_has_a_deviation_of_1():
+    draw = np.random.default_rng(0)
+    for n in range(700, 730):
+        images = np.broadcast_to(draw.normal(0, 10, (1, 3, 1, 1)), (n, 3, 1, 100)).astype(np.float32)
+        np.testing.assert_array_equal(moments(images)[1], 1)
+    steps = np.tile(np.float32([1000, 1000.001]), 300).reshape(6, 1, 1, 100)
+    assert moments(steps)[1, 0] == pytest.approx(5e-4, rel=0.1)

@@ -18,6 +18,7 @@ from psframe.train.compute.parallel.partition import balanced
 
 ENOUGH_S, MOST = 1.0, 6  # total seconds and number of passes at which a measurement stops
 MAX_CUTS = 4  # cuts to try
+ONE = 0x3F80  # bits of 1 in bfloat16
 
 
 def check(network: Network, n_stages: int) -> None:
@@ -70,8 +71,10 @@ def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> 
         return lambda direction, began: seconds.update({index: perf_counter() - began})
 
     time_layers(stage, listener)
-    x = np.zeros((n_samples, *stage.shape_before(stage.own.start)), np.float32)
-    dy = np.ones((n_samples, *stage.shape_before(stage.own.stop)), np.float32)
+    x = np.zeros((n_samples, *stage.shape_before(stage.own.start)), stage.dtype if stage.own.start else np.float32)
+    is_last = stage.own.stop == len(stage.active)
+    dy = np.zeros((n_samples, *stage.shape_before(stage.own.stop)), np.float32 if is_last else stage.dtype)
+    dy[:] = 1 if dy.dtype == np.float32 else ONE
     state, passes = Pass(True, 0, 0, np.arange(n_samples)), list[list[float]]()
     while len(passes) < 2 or (len(passes) < MOST and sum(map(sum, passes[1:])) < enough_s):
         seconds.clear()

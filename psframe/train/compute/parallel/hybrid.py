@@ -48,7 +48,7 @@ class Hybrid(Pipeline):
         self.front, self.rest, self.crew = front, rest, crew
         self.begun = False  # True once the step has written gradients of the front
         self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)), front.dtype)
-        self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
+        self.of_front = [self.network.arena.grads[part] for part in parts_of(self.network, front)]
 
     @property
     def networks(self) -> list[Network]:
@@ -64,7 +64,8 @@ class Hybrid(Pipeline):
         softmax_cross_entropy(dy, np.zeros(1, np.int64), dy.copy())
 
     def _end(self) -> None:
-        self.crew.sum(self.of_front)
+        for part in self.of_front:
+            self.crew.sum(part)
 
     def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
         n, own_pass = len(state.samples), self._own(state)
@@ -100,13 +101,17 @@ class Hybrid(Pipeline):
             self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own_pass)
             self.begun = True
         elif not state.adds:
-            self.of_front[:] = 0
+            for part in self.of_front:
+                part[:] = 0
         return loss
 
 
-def begin_of(network: Network, rest: Network) -> int:
-    """Return the offset of the rest's tensors in the network's vectors."""
-    return min(slot.start for name, slot in network.layout.slots.items() if name in rest.params)
+def parts_of(network: Network, front: Network) -> list[slice]:
+    """Return the front's parts of the network's vectors: its trained tensors, and its others, which lie behind all."""
+    layout = network.layout
+    slots = [slot for name, slot in layout.slots.items() if name in front.params]
+    trained = [slot for slot in slots if slot.start < layout.n_trained]
+    return [slice(part[0].start, part[-1].stop) for part in (trained, slots[len(trained) :]) if part]
 
 
 def place(network: Network) -> int:

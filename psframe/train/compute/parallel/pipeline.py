@@ -163,8 +163,9 @@ class Pipeline(Work):
             samples = np.arange(lo, min(lo + self.most, share.stop))
             _, y = self._through(Pass(samples=samples), "test")
             if not self.after:
-                labels, scratch = self.batches.labels_of("test", samples), self.networks[-1].dlogits[: len(samples)]
-                sums[0] += np.multiply(softmax_cross_entropy(y, labels, scratch), self.reports_loss)
+                labels = self.batches.labels_of("test", samples)
+                found = softmax_cross_entropy(y, labels, self.networks[-1].dlogits[:0])
+                sums[0] += np.multiply(found, self.reports_loss)
                 if also and self.reports_loss:
                     also(y, labels)
             if self.before:

@@ -26,7 +26,7 @@ in_turn() {
         trap "[ -z \"\$child\" ] || kill -TERM \"\$child\"; wait; exit ${number#*:}" "${number%:*}"
     done
     for number in ${count//,/ }; do
-        if [ "$number" = 0 ]; then "$@" & else bash "$0" -c "$number" "${options[@]}" "$@" & fi </dev/null
+        if [ "$number" = 0 ]; then "$@" & else bash "$0" -c "$number" ${options[@]+"${options[@]}"} "$@" & fi </dev/null
         child=$!
         wait "$child" || exit
     done

@@ -59,7 +59,7 @@ fi
 failed=0
 set -x
 # four for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
-python -m pytest -n 4 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@" || failed=$?
+python -m pytest -n 4 --dist loadscope --no-loadscope-reorder "${select[@]}" ${paths[@]+"${paths[@]}"} "$@" || failed=$?
 # jobs of more ranks than the cores of most machines: one at a time, since beside each other they starve
 [ -z "$wide" ] || python -m pytest "$@" -m "wide and not soak" || { s=$? && [ $s = 5 ]; } || failed=$s
 exit $failed

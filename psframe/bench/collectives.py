@@ -79,7 +79,7 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
                 f"--size must be megabytes, less than 10000, got {part!r}; write, say, --size 16 or bcast=64"
             ) from None
         sizes |= dict.fromkeys([operation] if operation else OPERATIONS, float(text))
-    arguments["bytes"] = {name: int(sizes[name] * 1e6) // 4 * 4 for name in arguments["operation"]}
+    arguments["bytes"] = {name: round(sizes[name] * 1e6) // 4 * 4 for name in arguments["operation"]}
     return arguments
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psframe.bench import peak, torch_network
-from psframe.bench.files import write
+from psframe.bench.files import claim, write
 from psframe.bench.layers import DIRECTIONS, Spent, work
 from psframe.cluster.parser import Parser, counts
 from psframe.config.registry import load
@@ -81,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
         )
     if arguments.threads < 1:
         raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
+    claim(arguments.json)
     threadpool_limits(arguments.threads, user_api="blas")
     models = list(BUILT_IN) if arguments.model == "all" else arguments.model.split(",")
     batches = _whole("--batch", arguments.batch)

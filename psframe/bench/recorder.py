@@ -17,7 +17,7 @@ from math import ceil
 from time import perf_counter, sleep
 from typing import Any
 
-from psframe.bench.files import write
+from psframe.bench.files import claim, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import asked, give_up
 from psframe.cluster.flight.recorder import RECORDER, recording
@@ -80,6 +80,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(argv))
+    claim(arguments["json"])
     names = [name.strip() for name in arguments["of"].split(",")]
     for name in names:
         if name not in MEASURED:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from psframe import collectives, optim, sync
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
-from psframe.bench.files import write
+from psframe.bench.files import claim, write
 from psframe.bench.ranks import settle
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import asked
@@ -90,6 +90,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_args(argv))
+    claim(arguments["json"])
     try:
         arguments["sizes"] = [number(text) for text in arguments["size"].split(",")]
     except ArgumentTypeError:

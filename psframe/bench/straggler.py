@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe.bench.files import write
+from psframe.bench.files import claim, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import asked
 from psframe.cluster.parser import Parser
@@ -92,6 +92,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(argv))
+    claim(arguments["json"])
     names = [name.strip() for name in arguments["modes"].split(",")]
     for name in names:
         if name not in MODES:

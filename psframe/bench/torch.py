@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ USAGE = (
 EXAMPLE = "python -m psframe.bench torch --ranks 2,4 --models lenet"
 SIZES = "16,65536,1740000,33554432"
 TIMEOUT_S = 1800
+LOOK_S = 1.0  # between two looks whether a rank has failed
+END_S = 60.0  # for the other ranks to end behind the first
 MOST_BYTES = 1 << 40
 
 
@@ -143,11 +146,31 @@ def _started(n: int, port: int, asked: dict[str, Any]) -> list[subprocess.Popen]
 
 
 def _ended(ranks: list[subprocess.Popen]) -> dict[str, Any]:
+    """Return what the first rank prints; whatever ends this, none of them is left."""
+    until = time.monotonic() + TIMEOUT_S
     try:
-        said, _ = ranks[0].communicate(timeout=TIMEOUT_S)
+        while (said := _said(ranks[0])) is None:
+            if any(process.poll() for process in ranks):
+                break  # the others wait for it
+            if time.monotonic() > until:
+                raise UserError(f"ranks must end within {TIMEOUT_S} s, and did not; measure less")
+        failed = any(process.poll() for process in ranks)
+        for process in ranks if not failed else ():
+            failed |= process.wait(END_S) != 0
+    except subprocess.TimeoutExpired:
+        failed = True
     finally:
         for process in ranks:
-            process.kill() if process.poll() is None and ranks[0].returncode else process.wait(TIMEOUT_S)
-    if ranks[0].returncode:
+            process.kill()
+            process.wait()
+    if failed or not said:
         raise UserError("a rank must end well, and did not; what it printed is above")
     return dict(json.loads(said.splitlines()[-1]))
+
+
+def _said(process: subprocess.Popen) -> bytes | None:
+    """Return all that a process prints; None while it runs."""
+    try:
+        return bytes(process.communicate(timeout=LOOK_S)[0])
+    except subprocess.TimeoutExpired:
+        return None

@@ -90,10 +90,16 @@ def command(words: Sequence[str]) -> Ended:
         raise
     if not process.returncode:
         return Ended(out, "")
-    lines = [line for line in err.splitlines() if line.strip("- ")]
-    messages = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
     silent = f"{words[0]} must run what it is given, got exit status {process.returncode} and no word; try it by hand"
-    return Ended(out, (messages or lines or [silent])[0])
+    return Ended(out, complaint(err, silent))
+
+
+def complaint(err: str, silent: str) -> str:
+    """Return the first message in what failed ranks wrote, or their launcher's; ``silent`` without any."""
+    lines = [line.strip() for line in err.splitlines() if line.strip("- ")]
+    messages = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
+    messages = [message for message in messages if not message.startswith("warning: ")]
+    return (messages or lines or [silent])[0]
 
 
 def over_ranks(command: str, n_ranks: str, arguments: Sequence[str]) -> list[str]:

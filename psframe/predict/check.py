@@ -21,7 +21,7 @@ from psframe.record.view import say
 
 EPOCHS = 4  # the first is not counted
 #: overrides against costs that no prediction counts
-BESIDE = ("checkpoint.every_epochs=0", f"train.epochs={EPOCHS}", "checkpoint.resume=none")
+BESIDE = ("checkpoint.every_epochs=0", f"train.epochs={EPOCHS}", "train.stop=null", "checkpoint.resume=none")
 
 
 def run(asked: Asked) -> Asked:

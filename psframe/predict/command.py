@@ -100,6 +100,8 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
     _check_hosts(arguments.hosts, asks_per_node or arguments.per_node is not None, ranks, here)
     if arguments.check:
         measure.check_is_this(profile)
+        if arguments.per_node is not None:
+            raise UserError("--check trains on this machine alone, got --per-node; leave that out, or give --hosts")
     job, report, other_load = _measured(arguments, start, profile, here, max(ranks))
     tier = report["placement"] if report["placement"] in profile.tiers else None
     way = {key: report[key] for key in OF_CONFIG}

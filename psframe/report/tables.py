@@ -54,9 +54,11 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
         content = contents(folder / "collectives.csv", notices)
         machine, mode = _machine(folder, notices)
         damaged = 0
-        # csv rejects a NUL, and extends an unclosed quote to the end of the file
-        for line in csv.DictReader((raw.replace("\0", "?") for raw in content.splitlines()), quoting=csv.QUOTE_NONE):
-            row = _row(line, mode)
+        columns, *lines = [_cells(line) for line in content.splitlines()] or [[]]
+        for cells in lines:
+            line = dict(zip(columns, cells, strict=False))
+            # more or fewer cells than columns: truncated, or two in one
+            row = _row(line, mode) if len(cells) == len(columns) else None
             if row is None:
                 damaged += 1
                 continue
@@ -71,12 +73,18 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
     return measured, machines
 
 
+def _cells(line: str) -> list[str]:
+    """Return the cells of one line, within which an unclosed quote ends; none of what is no line of a table."""
+    try:
+        return next(csv.reader([line.replace("\0", "?")]), [])  # csv rejects a NUL
+    except csv.Error:  # a cell beyond all measure
+        return []
+
+
 def _row(line: Mapping[str, Any], mode: str) -> Row | None:
     containers, share, ranks = (parsed(line.get(key)) for key in ("containers", "share_ipc", "n_ranks"))
     n_bytes, middle, low, high = (parsed(line.get(key)) for key in ("bytes", "median_s", "low_s", "high_s"))
     operation, method, memory = (text(line.get(key), 24) for key in ("operation", "method", "memory"))
-    if None in line or None in line.values():  # more or fewer cells than columns: truncated, or two in one
-        return None
     if operation not in OPERATIONS or not method or not memory:
         return None
     if containers is None or not 0 <= containers <= 1000:

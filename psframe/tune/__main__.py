@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -160,14 +160,14 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
     if target is not None:
         others = {key: values for key, values in vary.items() if key not in of_system}
         proposals = SAMPLERS[asked["sampler"]](search.origin, concluded.best.way, others)
-        trials = Trials(asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)
-        _reach(proposals, trials, results, lambda: budget_s - journal.elapsed_s)
+        of_run = (asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)
+        _reach(proposals, Trials(*of_run, lambda: budget_s - journal.elapsed_s), results)
 
 
-def _reach(proposals: Proposals, trials: Trials, results: written.Results, left_s: Callable[[], float]) -> None:
+def _reach(proposals: Proposals, trials: Trials, results: written.Results) -> None:
     """Find the settings that reach the target first; write and tell them."""
-    found = GoalSearch(proposals, trials.sign * trials.target, trials.train, left_s, _tell).run()
-    results.write(found.best, found)
+    found = GoalSearch(proposals, trials.sign * trials.target, trials.train, _tell).run()
+    results.write(found.best, found, trials.sign)
     say(f"\n{to_text(found, f'{trials.metric} {trials.target:g}')}\n{results.command(found.best)}")
 
 

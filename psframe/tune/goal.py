@@ -38,6 +38,8 @@ class Trial:
         Why it has ended before its time; "" if it has not.
     is_over : bool
         True once it has trained all epochs of the config.
+    is_cut : bool
+        True if the budget has stopped it.
     """
 
     number: int
@@ -46,6 +48,7 @@ class Trial:
     curve: Curve = field(default_factory=list)
     failed: str = ""
     is_over: bool = False
+    is_cut: bool = False
 
     @property
     def seconds(self) -> float:
@@ -63,8 +66,13 @@ class Trial:
         return max((value for begin, (_, value) in ended if begin < seconds), default=float("-inf"))
 
 
-#: trains a trial on until its target or to so many seconds; returns its curve, UserError if it fails
-TrainTrial = Callable[[Trial, float], Curve]
+class OutOfTime(Exception):
+    """The budget leaves no time for a trial."""
+
+
+#: trains a trial on until its target or to so many seconds; returns its curve, and whether the budget has stopped it
+#: before; raises UserError if it fails, OutOfTime if it cannot begin
+TrainTrial = Callable[[Trial, float], tuple[Curve, bool]]
 
 
 @dataclass
@@ -98,8 +106,8 @@ class GoalSearch:
         Value to reach of what a curve has; larger is better.
     train : callable
         See :data:`TrainTrial`.
-    left_s, tell : callable
-        Seconds that remain; called with a line of progress.
+    tell : callable
+        Called with a line of progress.
     """
 
     def __init__(
@@ -107,18 +115,16 @@ class GoalSearch:
         proposals: Proposals,
         target: float,
         train: TrainTrial,
-        left_s: Callable[[], float],
         tell: Callable[[str], None],
     ):
-        self.proposals, self.target = proposals, target
-        self.train, self.left_s, self.tell = train, left_s, tell
+        self.proposals, self.target, self.train, self.tell = proposals, target, train, tell
         self.trials: list[Trial] = []
 
     def run(self) -> Found:
         """Search; return the outcome. UserError if the config itself fails."""
         plain = self.proposals.plain
         first = self._begin(plain)
-        self.tell(f"trial 1: {plain.label}, until it reaches {self.target:g}")
+        self.tell(f"trial 1: {plain.label}, until it reaches the target")
         self._go_on(first, float("inf"))
         if first.failed:
             raise UserError(first.failed)
@@ -157,13 +163,11 @@ class GoalSearch:
         """Train a trial to so many seconds, unless it is there, or there is no time left."""
         if trial.failed or trial.is_over or trial.seconds >= seconds or trial.reached_s(self.target) is not None:
             return
-        left_s = self.left_s()
-        if left_s <= 0:
-            trial.failed = OUT_OF_TIME
-            return
         try:
-            trial.curve = self.train(trial, min(seconds, left_s))
-            trial.is_over = trial.seconds < min(seconds, left_s)
+            trial.curve, trial.is_cut = self.train(trial, seconds)
+            trial.is_over = trial.seconds < seconds and not trial.is_cut
+        except OutOfTime:
+            trial.failed = OUT_OF_TIME
         except UserError as error:
             trial.failed = str(error).splitlines()[0]
 
@@ -194,8 +198,10 @@ class GoalSearch:
             for finalist in finalists:
                 trial = self._begin(finalist.way, seed)
                 self._go_on(trial, longest_s)
-                if trial.failed != OUT_OF_TIME:  # one that diverges does not reach it
-                    seconds[trial.way].append(trial.reached_s(self.target))
+                reached_s = trial.reached_s(self.target)
+                # one that diverges does not reach it; of one for which no time was left nothing is known
+                if reached_s is not None or not (trial.is_cut or trial.failed == OUT_OF_TIME):
+                    seconds[trial.way].append(reached_s)
         best = min(seconds, key=lambda way: (median(float("inf") if s is None else s for s in seconds[way]), way.label))
         return Found(best, first.way, seconds, self.trials)
 

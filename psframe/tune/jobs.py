@@ -85,10 +85,8 @@ class Job:
         """Return the ranks' first message, or their launcher's."""
         self.process.wait()
         self.errors.seek(0)
-        lines = [line.strip() for line in self.errors if line.strip("- \n")]
-        messages = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
-        messages = [message for message in messages if not message.startswith("warning: ")]
-        return (messages or lines or [f"the ranks have ended with status {self.process.returncode} and no word"])[0]
+        silent = f"the ranks have ended with status {self.process.returncode} and no word"
+        return mpirun.complaint(self.errors.read(), silent)
 
 
 class JobEnded(UserError):

@@ -1,23 +1,25 @@
 """Trials of a search for a target (:class:`Trials`): runs under mpirun, which go on where they were stopped."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from psframe.bench import sweep
 from psframe.config.schema import spelled
 from psframe.errors import UserError
+from psframe.record import metrics, run_dir
 from psframe.train.callbacks.best import Best
-from psframe.tune.goal import Curve, Trial
+from psframe.tune.goal import Curve, OutOfTime, Trial
 from psframe.tune.journal import Journal
 
 ENDLESS = 1 << 30  # epochs without an improvement
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trials:
     """Trials of a command.
 
@@ -32,6 +34,10 @@ class Trials:
     metric : str
     target : float
     journal : Journal
+    left_s : callable
+        Seconds that remain of the budget.
+    pace : float
+        Seconds of the last trial for each of its seconds of training: it starts, evaluates and writes, too.
     """
 
     start: Sequence[str]
@@ -41,17 +47,35 @@ class Trials:
     metric: str
     target: float
     journal: Journal
+    left_s: Callable[[], float]
+    pace: float = 1.0
 
     @property
     def sign(self) -> int:
         """1 if more of the metric is better, else -1: curves have the metric times this."""
         return -1 if Best(self.metric).smaller else 1
 
-    def train(self, trial: Trial, seconds: float) -> Curve:
-        """Train a trial to the target, or to so many seconds of training; return its curve. UserError if it fails."""
+    def train(self, trial: Trial, seconds: float) -> tuple[Curve, bool]:
+        """Train a trial to the target, or to so many seconds of training.
+
+        Return its curve, and whether the budget has stopped it before. Raises UserError if it fails, OutOfTime if there
+        is no time to begin it.
+        """
         request = ["trial", trial.number, trial.way.plain, trial.seed, seconds if seconds < float("inf") else None]
-        reply = self.journal.reply(request, lambda: {"curve": self._curve(trial, seconds)})
-        return [(s, float("-inf") if value is None else self.sign * value) for s, value in reply["curve"]]
+        reply = self.journal.reply(request, lambda: self._trained(trial, seconds))
+        curve = [(s, float("-inf") if value is None else self.sign * value) for s, value in reply["curve"]]
+        return curve, reply["cut"]
+
+    def _trained(self, trial: Trial, seconds: float) -> dict[str, Any]:
+        left_s, began = self.left_s(), monotonic()
+        if left_s <= 0:
+            raise OutOfTime
+        limit_s = min(seconds, trial.seconds + left_s / self.pace)
+        curve = self._curve(trial, limit_s)
+        trained_s = curve[-1][0] - trial.seconds if curve else 0.0
+        if trained_s > 0:
+            self.pace = max(1.0, (monotonic() - began) / trained_s)
+        return {"curve": curve, "cut": limit_s < seconds and bool(curve) and curve[-1][0] >= limit_s}
 
     def _curve(self, trial: Trial, seconds: float) -> list[tuple[float, float | None]]:
         where = self.out / "trials" / f"{trial.number:03d}"
@@ -67,6 +91,8 @@ class Trials:
         where.mkdir(parents=True, exist_ok=True)
         resume = "none"
         for run in where.iterdir():
+            if _has_ended(run):  # the search was broken off before it was told
+                return metrics.read(run)
             if (run / "checkpoints" / "latest").exists():
                 resume = str(run)
             else:
@@ -80,3 +106,9 @@ class Trials:
         if complaint:
             raise UserError(complaint)
         return records
+
+
+def _has_ended(run: Path) -> bool:
+    """Return True if a run has trained all epochs of its config."""
+    train = (run_dir.config_of(run) or {}).get("train")
+    return isinstance(train, dict) and metrics.last_epoch(run) >= train.get("epochs", float("inf"))

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,15 @@ class Results:
             f"{self.mpirun or 'mpirun'} -n {way.n_ranks} python -m psframe.train {shlex.quote(str(self.out / CONFIG))}"
         )
 
-    def write(self, best: Way, found: Found | None = None) -> None:
+    def write(self, best: Way, found: Found | None = None, sign: int = 1) -> None:
         """Write ``tuned.yaml`` with the ``best`` way, and ``tune.json``. Raises OSError.
 
         Parameters
         ----------
         found : Found, optional
             Outcome of a search for a target.
+        sign : int
+            Of what its curves have, 1 or -1 times the metric.
         """
         origin, outcome = self.search.origin, self.outcome
         content = schema.content(self.config)  # as a whole: over a base, sections would merge where overrides replace
@@ -86,7 +89,7 @@ class Results:
         with chosen_file(self.out / CONFIG, "w") as file:
             file.write("".join(f"# {line}\n" for line in head) + to_yaml(content))
         with chosen_file(self.out / FIGURES, "w") as file:
-            file.write(json.dumps({**self.plain(), **_goal(found)}, indent=1) + "\n")
+            file.write(json.dumps({**self.plain(), **_goal(found, sign)}, indent=1) + "\n")
 
     def keep(self) -> None:
         """Keep the fastest way on each number of ranks for ``tuned=auto``; warn on stderr if it cannot be.
@@ -162,11 +165,19 @@ def _row(entry: Entry) -> dict[str, Any]:
     return {**entry.way.plain, "samples_per_s": _rate(entry), "rounds": len(entry.seconds)}
 
 
-def _goal(found: Found | None) -> dict[str, Any]:
+def _goal(found: Found | None, sign: int) -> dict[str, Any]:
     """Return the outcome of a search for a target for JSON."""
     if found is None:
         return {}
-    trials = [{**t.way.plain, "seed": t.seed, "curve": t.curve, "failed": t.failed} for t in found.trials]
+    trials = [
+        {
+            **t.way.plain,
+            "seed": t.seed,
+            "curve": [(s, sign * value if isfinite(value) else None) for s, value in t.curve],
+            "failed": t.failed,
+        }
+        for t in found.trials
+    ]
     seconds = [{**way.plain, "seconds": by_seed} for way, by_seed in found.seconds.items()]
     return {"goal": {"best": found.best.plain, "seconds": seconds, "trials": trials}}
 

@@ -87,6 +87,7 @@ def test_mistakes_are_told_in_a_sentence(arguments, says):
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout, "what takes long was measured before"
 
 
 def test_help_names_its_own_options():

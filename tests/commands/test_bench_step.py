@@ -86,6 +86,7 @@ def test_recorder_and_those_who_look_are_measured(pool, config, tmp_path):
         (["step", "--collective", "{name: shared, reducer: all}"], ["reducer", "reducers"]),
         (["step", "--baselines", "clasic"], ["--baselines", "'clasic'"]),
         (["step", "--json", "/no/such/file"], ["--json", "/no/such/file"]),
+        (["recorder", "configs/quickstart.yaml", "--json", "/no/such/file"], ["--json", "/no/such/file"]),
         (["straggler", "configs/quickstart.yaml"], ["3 or more"]),
         (["recorder", "configs/quickstart.yaml", "--rounds", "0"], ["--rounds", "got 0 and 3"]),
         (["recorder", "configs/quickstart.yaml", "--of", "htop"], ["--of", "'htop'"]),

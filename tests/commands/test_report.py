@@ -43,7 +43,7 @@ def test_cluster_modes_stand_side_by_side(tmp_path):
     sound(page)
     assert rows_of(page, "woo-7")[0][:6] == ["Bcast", "2.398", "2.456", "68", "0.340", "0.340"]
     assert "4 containers, SNC-4" in page
-    assert "A many-core CPU, 2 cores, SNC-4, MPICH 5.0" in page
+    assert "A many-core CPU, 2 cores, SNC-4, Open MPI v5.0.11, ident: 5.0.11" in page
 
 
 def test_tables_say_where_there_is_no_high_bandwidth_memory(tmp_path):

@@ -237,5 +237,7 @@ def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_
     content = yaml.safe_load((out / "tuned.yaml").read_text())
     assert content["optimizer"]["lr"] == float(found["best"]["settings"].get("optimizer.lr", 0.05))
     assert "seconds of training to accuracy 0.9, by seed:" in ended.stdout
+    journal = (out / "journal.jsonl").read_bytes()
     again = tune(mpich, small, "train.epochs=30", *goal, *narrow, "--out", out, **env)
+    assert (out / "journal.jsonl").read_bytes() == journal
     assert again.stdout.splitlines()[3:] == ended.stdout.splitlines()[3:], "all of it is answered from the journal"

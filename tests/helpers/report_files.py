@@ -5,6 +5,7 @@ import json
 
 import h5py
 
+MPI = "Open MPI v5.0.11, ident: 5.0.11"  # a library's name of itself, which may have commas
 COLUMNS = "environment containers share_ipc operation method memory n_ranks n_nodes bytes "
 COLUMNS += "repetitions median_s low_s high_s mpi"
 RECORD = {
@@ -91,7 +92,7 @@ def collectives(path, memories=("ddr", "hbw"), environments=((0, 0), (1, 0), (2,
     path.mkdir(parents=True)
     with h5py.File(path / "collectives.h5", "w") as file:
         file.attrs["topology"] = json.dumps({"cpu": "A many-core CPU", "n_cores": 2, "cluster_mode": mode})
-        file.attrs["mpi"], file.attrs["started"] = "MPICH 5.0", "2026-11-22T08:00:00"
+        file.attrs["mpi"], file.attrs["started"] = MPI, "2026-11-22T08:00:00"
     with open(path / "collectives.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS.split())
@@ -103,7 +104,7 @@ def collectives(path, memories=("ddr", "hbw"), environments=((0, 0), (1, 0), (2,
                         for n in (4, 16, 32, 64, 68):
                             s = 1e-3 * n * (2 if memory == "ddr" else 1) * (1 + containers)
                             row = [name, containers, share, operation, method, memory, n, 1, n_bytes, 9]
-                            writer.writerow([*row, s, 0.9 * s, 1.2 * s, "MPICH 5.0"])
+                            writer.writerow([*row, s, 0.9 * s, 1.2 * s, MPI])
     return path
 
 

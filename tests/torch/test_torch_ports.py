@@ -1,11 +1,15 @@
-"""The port that is held for a rank's store: given to nobody else, and to a store at once."""
+"""Ranks of ``bench torch``: their store's port is given to nobody else, and none outlives the command."""
 
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
 
+from psframe.bench import torch as bench
 from psframe.bench.torch import reserved_port
+from psframe.errors import UserError
 
 pytest.importorskip("torch", reason="PyTorch, whose store this is, is not installed: pip install -e .[torch]")
 
@@ -32,3 +36,35 @@ def test_port_that_is_held_is_given_to_nobody(address):
 def test_ports_that_are_held_differ():
     with reserved_port() as one, reserved_port() as other:
         assert one != other
+
+
+def ranks(*bodies):
+    return [subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) for body in bodies]
+
+
+SLEEPS = "import time; time.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    "bodies", [(SLEEPS, "raise SystemExit(3)"), ("raise SystemExit(3)", SLEEPS), ("", "")], ids=str
+)
+def test_rank_that_fails_ends_the_others(bodies):
+    started = ranks(*bodies)
+    with pytest.raises(UserError, match="a rank must end well"):
+        bench._ended(started)
+    assert all(process.poll() is not None for process in started)
+
+
+def test_what_ends_the_command_ends_its_ranks(monkeypatch):
+    def interrupted(process):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "_said", interrupted)
+    started = ranks(SLEEPS, SLEEPS)
+    with pytest.raises(KeyboardInterrupt):
+        bench._ended(started)
+    assert all(process.poll() is not None for process in started)
+
+
+def test_first_rank_s_last_line_is_what_was_measured():
+    assert bench._ended(ranks("print('a line'); print('{\"ms\": 3}')", "")) == {"ms": 3}

@@ -5,7 +5,7 @@ from math import exp, log
 import pytest
 
 from psframe.errors import UserError
-from psframe.tune.goal import RUNGS, SEEDS, GoalSearch, text
+from psframe.tune.goal import RUNGS, SEEDS, GoalSearch, OutOfTime, text
 from psframe.tune.proposals import MAX_TRIALS, Combinations
 from psframe.tune.sampled import Sampled
 from psframe.tune.way import BATCH, Way
@@ -45,7 +45,19 @@ def search(vary=None, target=0.5, left_s=lambda: 1e9, train=None, proposals=Comb
     config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, **changes}
     trained = train or Trained()
     proposed = proposals(origin(config=config), PLAIN, vary or {})
-    return GoalSearch(proposed, target, trained, left_s, lambda line: None).run(), trained
+    return GoalSearch(proposed, target, within(trained, left_s), lambda line: None).run(), trained
+
+
+def within(train, left_s=lambda: 1e9):
+    """Return trials that a budget stops."""
+
+    def trained(trial, seconds):
+        if (left := left_s()) <= 0:
+            raise OutOfTime
+        curve = train(trial, min(seconds, trial.seconds + left))
+        return curve, trial.seconds + left < seconds and curve[-1][0] >= trial.seconds + left
+
+    return trained
 
 
 def test_settings_that_reach_the_target_first_win():
@@ -113,6 +125,22 @@ def test_budget_ends_the_search_with_what_it_has():
     assert "the budget has ended the search" in text(found, "accuracy 0.5")
 
 
+def test_seed_that_the_budget_stops_tells_nothing():
+    """It might have reached the target, in the time that the config itself was given."""
+    left = iter([1e9] * 9)
+
+    def left_s():
+        return next(left, 3.0)
+
+    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]}, left_s=lambda: 1e9)
+    n_before = len([trial for trial in found.trials if trial.seed is None])
+    left = iter([1e9] * (n_before + 2))
+    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]}, left_s=left_s)
+    assert any(trial.is_cut for trial in found.trials)
+    assert all(s is not None for s in found.seconds[found.best])
+    assert found.best != found.plain
+
+
 @pytest.mark.parametrize("proposals", [Combinations, Sampled])
 def test_epoch_longer_than_a_rung_counts_as_it_ends(proposals):
     """The config takes three epochs to its target; a trial of a quarter of that ends one, in which it may be there."""
@@ -162,7 +190,7 @@ def test_batch_of_a_worker_is_left_alone_where_there_is_none():
     section = {"threads": "auto", "reproducible": "any_workers", "global_batch": 256}
     config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, "train": section}
     proposed = Combinations(origin(config=config), PLAIN, {})
-    found = GoalSearch(proposed, 0.5, Trained(), lambda: 1e9, lambda line: None).run()
+    found = GoalSearch(proposed, 0.5, within(Trained()), lambda line: None).run()
     assert {trial.way.batch_size for trial in found.trials} == {None}
 
 

@@ -25,7 +25,7 @@ from psframe.api.stream import Stream  # noqa: E402
 from psframe.cluster import communicators  # noqa: E402
 from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
 from psframe.cluster.command import give_up, report_to, run  # noqa: E402
-from psframe.cluster.flight.recorder import recording  # noqa: E402
+from psframe.cluster.flight.recorder import RECORDER, recording  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.record import log  # noqa: E402
 from psframe.record.library_warnings import LIBRARIES  # noqa: E402
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         to_script = channel.connect(argv[0])
     except BaseException as error:
         return give_up(error)
-    rank = Rank(to_script)
+    rank, RECORDER.ends_process = Rank(to_script), True
     report_to(rank.fail)
     Thread(target=_watch, args=(to_script,), daemon=True).start()
     try:

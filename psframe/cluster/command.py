@@ -63,6 +63,7 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run ``main``; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
     # Ctrl-C ends a rank at once: Python's handler would wait for an MPI call that can no longer return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    RECORDER.ends_process = True
     try:
         return communicators.end(main(argv))
     except BaseException as error:

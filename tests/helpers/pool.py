@@ -48,6 +48,7 @@ class Pool:
             ask.write(json.dumps([name, *map(str, argv)]).encode() + b"\n")
         if not self._come(timeout_s):
             self.close()
+            failures.said(-1, "", (self.folder / "launcher").read_text())
             return self._ended(-1, timed_out=True)
         statuses = {(self.folder / f"status-{rank}").read_text() for rank in range(self.n)}
         return self._ended(int(statuses.pop()) if len(statuses) == 1 else -1)
@@ -83,11 +84,17 @@ class Pool:
         assert self._come(START_S), (self.folder / "launcher").read_text()
 
     def _come(self, timeout_s: float) -> bool:
-        """Wait until every rank has said that it is done."""
-        for _ in range(self.n):
-            if not select.select([self.done], [], [], timeout_s)[0]:
-                return False
-            os.read(self.done, 1)
+        """Wait until every rank has said that it is done; return False where one does not, or their job has ended."""
+        assert self.job
+        ended = os.pidfd_open(self.job.pid)
+        try:
+            for _ in range(self.n):
+                ready = select.select([self.done, ended], [], [], timeout_s)[0]
+                if self.done not in ready:
+                    return False
+                os.read(self.done, 1)
+        finally:
+            os.close(ended)
         return True
 
     def _ended(self, status: int, timed_out: bool = False) -> Ended:

@@ -24,6 +24,7 @@ from psframe.record import flight
 
 #: first byte of a rank's message; one below it is the number of a signal that the rank has received
 STACKS, FACTS, ASK, BYE, WROTE = 128, 129, 130, 131, 132
+ENDS = b"process"  #: in a goodbye of a rank whose process ends with its job
 SAMPLE_S = 10.0  # between two samples of the machine and the processes
 STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
 MESSAGE_BYTES = 1 << 18  # largest message of a rank
@@ -93,9 +94,9 @@ class Keeper:
                 self._end()
 
     def _end_by(self) -> float:
-        """Return when the ranks must have ended, by ``time.monotonic``: once all have said goodbye."""
+        """Return when the ranks must have ended, by ``time.monotonic``: after their goodbyes, if they end with them."""
         gone = [rank.gone_at or rank.ended_at for rank in self.ranks]
-        if not all(gone) or self.has_ended_them or not any(rank.gone_at for rank in self.ranks):
+        if not all(gone) or self.has_ended_them or not any(rank.ends for rank in self.ranks):
             return float("inf")
         deadline_s = self.facts.get("deadline_s")
         return max(filter(None, gone)) + max(END_S, deadline_s if isinstance(deadline_s, int | float) else 0.0)
@@ -181,7 +182,7 @@ class Keeper:
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
             self._hold()
         elif kind == BYE:
-            rank.gone_at = time.monotonic()
+            rank.gone_at, rank.ends = time.monotonic(), content == ENDS
             if self.held >= 0 and all(each.gone_at or each.ended_at for each in self.ranks):
                 os.close(self.held)  # the disk may be unmounted, once the job has ended
                 self.held = -1

@@ -18,7 +18,7 @@ import numpy as np
 
 import psframe
 from psframe.cluster.cluster import AgreedError, Cluster
-from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS, WROTE
+from psframe.cluster.flight.keeper import ASK, BYE, ENDS, FACTS, STACKS, WROTE
 from psframe.cluster.flight.stacks import Stacks
 from psframe.cluster.flight.watchdog import Watchdog
 from psframe.cluster.gates import PeerLost
@@ -37,6 +37,7 @@ class Recorder:
         self._held: list[int] = []  # descriptors of the last recording
         self.run = ""  # its folder, once it has one
         self.place = 0  # of its ring in the node's memory
+        self.ends_process = False  # True where the process has nothing to do behind its job, and must end with it
         self.watchdog: Watchdog | None = None
         self._stacks: Stacks | None = None
         self._asking = Lock()
@@ -73,7 +74,7 @@ class Recorder:
     def close(self) -> None:
         """Tell the keeper that this rank ends in good order; its socket stays open until the process ends."""
         RING.put(flight.STATE, flight.ENDED)
-        if self._send(BYE) and self._sock:
+        if self._send(BYE, ENDS if self.ends_process else b"") and self._sock:
             self._held.append(
                 os.dup(self._sock.fileno())
             )  # until this process ends; Python closes sockets before MPI does

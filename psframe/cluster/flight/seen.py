@@ -34,6 +34,7 @@ class Rank:
         self.pid, self.stacks = 0, -1
         self.gone_at: float | None = None
         self.ended_at: float | None = None
+        self.ends = False  # True if its process ends with its job
         self.signals, self.leaves = deque[int](maxlen=20), False  # the last ones; True after one that asks to leave
         self.owes = set[int]()  # signals that were sent, and have not come yet
         self.asked = self.answered = False  # for the incident that is written

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from psframe.cluster.flight.keeper import ASK, BYE, FACTS, MOST_FAULTS, STACKS
+from psframe.cluster.flight.keeper import ASK, BYE, ENDS, FACTS, MOST_FAULTS, STACKS
 from psframe.record import flight
 from tests.helpers.keepers import message, wait
 
@@ -97,6 +97,29 @@ def test_keeper_is_silent_about_an_end_in_good_order(job, told):
     one.end(1)
     assert one.ask(2, reason="error") == [str(one.run / "incident-1.json")]
     assert [each["reason"] for each in one.over()] == ["error"]
+
+
+def test_keeper_ends_processes_that_do_not_end_with_their_job(job):
+    one = job(2).start(1, END_S=0.1)
+    deaf = one.deaf(0)
+    one.trains()
+    for number in (0, 1):
+        one.ends[number].send(bytes([BYE]) + ENDS)
+    assert deaf.wait(60) == -signal.SIGKILL
+    (told,) = one.over()
+    assert (told["reason"], told["rank"]) == ("end", 10)
+
+
+def test_keeper_lets_processes_live_that_do_more_than_their_job(job):
+    """As a script that calls psframe.train's main, and goes on."""
+    one = job(2).start(1, END_S=0.1)
+    deaf = one.deaf(0)
+    one.trains()
+    for number in (0, 1):
+        one.tell(number, BYE)
+    assert one.ask(1, reason="asked") == [str(one.run / "incident-1.json")], "it takes longer than END_S"
+    assert deaf.poll() is None
+    assert [told["reason"] for told in one.found()] == ["asked"]
 
 
 def test_keeper_is_silent_before_a_run_has_a_folder(job):

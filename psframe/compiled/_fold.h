@@ -106,7 +106,7 @@ static inline uint16_t psf_to_f16(float value) {
     PSF_WIDEST static void psf_share_##NAME(long n, long n_rows, void *result) {                                       \
         T *out = result;                                                                                               \
         for (long i = 0; i < n; i++)                                                                                   \
-            out[i] = TO((C)(FROM(out[i]) / (C)n_rows));                                                                \
+            out[i] = TO((C)(FROM(out[i]) / n_rows)); /* cast to C, so many rows might be less than none */              \
     }
 #define PSF_ORDERED(NAME, T, C, FROM, TO)                                                                              \
     PSF_FOLD_OF(min_##NAME, T, C, FROM, TO, PSF_LEAST)                                                                 \

@@ -115,7 +115,10 @@ def mbind(unsigned char[::1] memory, str mode, nodes):
 
 def madvise(unsigned char[::1] memory, int advice):
     """Advise the kernel on the use of a mapping's pages, uint8 (n,) (madvise(2))."""
-    if c_madvise(&memory[0], memory.shape[0], advice):
+    cdef int failed
+    with nogil:  # all pages may be touched here
+        failed = c_madvise(&memory[0], memory.shape[0], advice)
+    if failed:
         raise OSError(errno, os.strerror(errno))
 
 
@@ -125,7 +128,10 @@ def map_file(unsigned char[::1] memory, int fd, bint private, size_t place=0):
     If ``private``, until they are written; else all are there at once, without a fault of each.
     """
     cdef int kind = MAP_FIXED | (MAP_PRIVATE if private else MAP_SHARED | MAP_POPULATE)
-    if mmap(&memory[0], memory.shape[0], PROT_READ | PROT_WRITE, kind, fd, place) == MAP_FAILED:
+    cdef void* mapped
+    with nogil:
+        mapped = mmap(&memory[0], memory.shape[0], PROT_READ | PROT_WRITE, kind, fd, place)
+    if mapped == MAP_FAILED:
         raise OSError(errno, os.strerror(errno))
 
 

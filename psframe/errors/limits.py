@@ -6,8 +6,10 @@ MPI and BLAS end a process that reaches one with messages of their own, before P
 import errno
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from os import strerror
+from pathlib import Path
 
 INFINITE = resource.RLIM_INFINITY
 LEAST_VIRTUAL = 640 << 20  # bytes of address space of a rank's imports and MPI, before a model
@@ -15,6 +17,7 @@ LEAST_DATA = 160 << 20  # bytes of these that are writable
 LEAST_FILES, FILES_OF_RANK = 36, 2  # open files of a node's first rank: a base, and more for each rank of the node
 LEAST_FILE = 8 << 20  # bytes of a file: MPI shares memory between ranks through files
 
+OWN, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 NO_THREADS = (
     "a rank must be able to start threads, got a machine that lets it start none; raise the number of processes "
     "that its cgroup allows (pids.max), or give train.threads=1"
@@ -83,6 +86,18 @@ def check(n_here: int) -> str:
     return next((message for limit in (VIRTUAL, DATA, FILES, FILE) if (message := limit.told(n_here))), "")
 
 
+def cgroup_is_full(own: Path = OWN, root: Path = CGROUPS) -> bool:
+    """Return True if this process's cgroup, or one around it, has all the tasks that it may have (pids.max)."""
+    with suppress(OSError, StopIteration):
+        named = next(line for line in own.read_text().splitlines() if line.startswith("0::"))
+        folder = root / named[4:].lstrip("/")
+        for each in (folder, *folder.parents):
+            with suppress(OSError, ValueError):  # of the topmost, or without a limit
+                if int((each / "pids.current").read_text()) >= int((each / "pids.max").read_text()) - 1:
+                    return True
+    return False
+
+
 def met(error: BaseException) -> str:
     """Return a message for an error that a limit of this process or its machine explains, "" for any other."""
     number, text = getattr(error, "errno", None), str(error).lower()
@@ -92,7 +107,7 @@ def met(error: BaseException) -> str:
         return number == code or (isinstance(error, ImportError) and strerror(code).lower() in text)
 
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
-        return VIRTUAL.met() or PROCESSES.met() or NO_THREADS
+        return VIRTUAL.met() or ("" if cgroup_is_full() else PROCESSES.met()) or NO_THREADS
     if is_one(errno.EMFILE):
         return FILES.met()
     if is_one(errno.EFBIG):

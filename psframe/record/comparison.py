@@ -19,8 +19,7 @@ FREE_KEYS = (
     ("sync", "wait"),
     ("sync", "deadline_s"),
     ("record",),
-    ("checkpoint", "resume"),
-    ("checkpoint", "best"),
+    ("checkpoint",),
     ("fault",),
     ("elastic",),
     ("parallel",),
@@ -40,8 +39,8 @@ def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> Non
     if differing:
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
-            "a continued run may differ in train.epochs, train.threads, train.precision, train.stop, checkpoint.best, "
-            "collective, sync.balance, sync.wait, sync.deadline_s, fault, elastic, parallel, record and the number of "
+            "a continued run may differ in train.epochs, train.threads, train.precision, train.stop, collective, "
+            "sync.balance, sync.wait, sync.deadline_s, checkpoint, fault, elastic, parallel, record and the number of "
             f"ranks, got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )

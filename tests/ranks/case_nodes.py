@@ -9,6 +9,7 @@ import numpy as np
 from psframe.cluster.gates import PeerLost
 from psframe.errors import UserError
 from psframe.record.traffic import Traffic
+from psframe.train.assembly import assemble
 from tests.helpers.suite import IS_FULL, combined
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
@@ -163,6 +164,14 @@ def training_on_two_nodes_by_default_has_the_bits_of_one(world):
         assert any("collective=shared fell back to buffer" in note for note in notes)
         with own_network(world, world.rank % 2):
             train_config(world, world.size, where, "collective=shared", expect=2)
+
+
+@ranks(2, virtual=True)
+def collective_in_place_of_another_has_what_it_takes_of_its_keys(world):
+    given = {"compression": {"name": "topk", "share": 0.1}, "bucket_bytes": 4096, "leaders": 2, "fallback": "buffer"}
+    arguments = assemble.bound("buffer", given).arguments
+    assert (arguments["compression"], arguments["bucket_bytes"]) == (given["compression"], 4096)
+    assert "leaders" not in arguments
 
 
 @ranks(2, 4)

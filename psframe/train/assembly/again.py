@@ -6,9 +6,7 @@ The data stay in memory.
 import gc
 from dataclasses import replace
 
-from psframe import collectives
 from psframe.cluster.cluster import Cluster
-from psframe.config import registry
 from psframe.memory.mover import NO_MOVER
 from psframe.record.checkpoint import Saved
 from psframe.record.flight import RING, STARTS, STATE
@@ -42,7 +40,7 @@ def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Sav
     plan = regrouped(plan, cluster)
     chosen = cluster.bcast(plan.choices["collective"].name)  # others may have fallen back to it
     if chosen != plan.choices["collective"].name:
-        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": chosen})
+        plan.choices["collective"] = assemble.bound(chosen, plan.choices["collective"].arguments)
     new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
     new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
     if "startup_s" in old.labels:

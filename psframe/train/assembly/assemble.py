@@ -3,7 +3,7 @@
 import gc
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -181,9 +181,16 @@ def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
         fallback = choice.arguments.get("fallback", "none")
         if fallback == "none":
             raise
-        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": fallback})
+        plan.choices["collective"] = bound(fallback, choice.arguments)
         plan.places.site.note(f"collective={choice.name} fell back to {fallback}: {error}")
         return body()
+
+
+def bound(name: str, arguments: Mapping[str, Any]) -> registry.Choice:
+    """Return the collective of a name in place of another one, with those of its arguments that both take."""
+    takes = registry.keywords(registry.load("collective.name", collectives.TABLE, name))
+    spec = {key: value for key, value in arguments.items() if key in takes}
+    return registry.bind("collective", collectives.TABLE, {"name": name, **spec})
 
 
 def planned(cluster: Cluster, plan: Plan) -> Sizes:

@@ -56,7 +56,7 @@ class LearningRateFinder(Callback):
             if not isfinite(control.loss) or control.loss > self.diverges * smallest or len(self.rates) == self.steps:
                 return control.stop(f"the range test of {len(self.rates)} learning rates is done")
         self.tried = control.lr
-        control.set_lr(self.lowest * self.factor ** (len(self.rates) + 1))
+        control.set_lr(self.lowest * self.factor ** min(len(self.rates) + 1, self.steps - 1))
         return None
 
     @property

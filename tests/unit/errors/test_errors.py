@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from psframe.errors import UserError, raised, reason, sentence
+from psframe.errors import UserError, limits, raised, reason, sentence
 
 MINE = """\
 import json
@@ -100,3 +100,18 @@ def test_sentence_is_there_for_what_a_user_can_mend_alone():
     assert "got too little (none is left);" in sentence(MemoryError())
     for defect in (ValueError("a"), ZeroDivisionError(), KeyError("b")):
         assert sentence(defect) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "most", "full"), [("9", "10", True), ("10", "10", True), ("5", "10", False), ("9", "max", False)]
+)
+@pytest.mark.parametrize("place", ["", "job", "job/step"])
+def test_cgroup_that_lets_no_more_threads_begin_is_known(tmp_path, now, most, full, place):
+    """Also one around this process's own."""
+    own, folder = tmp_path / "cgroup", tmp_path / "root"
+    own.write_text("1:name=systemd:/other\n0::/job/step\n")
+    (folder / "job" / "step").mkdir(parents=True)
+    (folder / place / "pids.current").write_text(now)
+    (folder / place / "pids.max").write_text(most)
+    assert limits.cgroup_is_full(own, folder) == full
+    assert not limits.cgroup_is_full(tmp_path / "none", folder)

@@ -54,7 +54,6 @@ def test_path_continues_that_run(tmp_path):
         ({"train__seed": 1}, "train.seed"),
         ({"model__name": "cifar_quick"}, "model.name"),
         ({"model__more": 1}, "model.more"),
-        ({"checkpoint__keep": 9}, "checkpoint.keep"),
         ({"name": "b-run"}, "name"),
     ],
 )
@@ -65,6 +64,14 @@ def test_continued_run_names_the_keys_that_differ(tmp_path, changes, word):
     config["checkpoint"]["resume"] = str(run.path)
     with pytest.raises(UserError, match=f"other values of {word}"):
         open_run(config, LAYOUT)
+
+
+def test_continued_run_may_write_other_checkpoints(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(run.path, 1)
+    config = resolved(tmp_path, checkpoint__keep=9, checkpoint__every_seconds=60.0)
+    config["checkpoint"]["resume"] = str(run.path)
+    assert close(open_run(config, LAYOUT)).epoch == 1
 
 
 def test_run_that_was_begun_before_there_was_a_key_goes_on_with_its_default(tmp_path):

@@ -23,6 +23,7 @@ from psframe.cluster.deadline import Request, all_done
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.buckets import MAX_BUCKETS
+from psframe.collectives.carriers import of_rows
 from psframe.collectives.shares import ANYWHERE, Division
 from psframe.memory.allocator import Allocator
 from psframe.memory.extent import Extent
@@ -100,7 +101,7 @@ class Gathered(BucketExchange):
         self._memory = context.allocator.zeros(self._n_rows * len(context.source), np.float32, "exchange")
 
     def _received(self, number: int) -> np.ndarray:
-        """Return the received gradients of a bucket, by rank; contiguous, since MPI's offsets have 31 bits."""
+        """Return the received gradients of a bucket, by rank; contiguous, so that MPI's offsets stay small."""
         bucket, n = self.buckets[number], self._n_rows
         return self._memory[n * bucket.start : n * bucket.stop].reshape(n, bucket.stop - bucket.start)
 
@@ -116,8 +117,7 @@ class Gathered(BucketExchange):
             return self._comm.Igatherv(part, None)
         received = self._received(number)
         self._traffic.receive(received.nbytes)
-        counts = [0] + [len(part)] * self._n_rows
-        return self._comm.Igatherv([part, 0, MPI.FLOAT], [received, counts, None, MPI.FLOAT])
+        return self._comm.Igatherv([part, 0, MPI.FLOAT], of_rows(received))
 
 
 class Allreduced(BucketExchange):

@@ -1,9 +1,12 @@
 """Carriers of byte payloads between ranks (:class:`Carrier`): mpi4py's upper-case calls, or pickles."""
 
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 from mpi4py import MPI
+
+OFFSETS = 1 << 31  # elements to which the offsets of MPI's calls reach, before MPI 4
 
 
 class Carrier(Protocol):
@@ -31,8 +34,7 @@ class Buffers:
         if self.comm.rank:
             self.comm.Gatherv(payload, None)
         else:
-            counts = [0] + [rows.shape[1]] * len(rows)
-            self.comm.Gatherv([payload, 0, MPI.BYTE], [rows, counts, MPI.BYTE])
+            self.comm.Gatherv([payload, 0, MPI.BYTE], of_rows(rows))
 
     def all_to_all(self, out: np.ndarray, counts: list[int], rows: np.ndarray) -> None:
         self.comm.Alltoallv([out, counts, MPI.BYTE], [rows, [rows.shape[1]] * len(rows), MPI.BYTE])
@@ -61,3 +63,16 @@ class Pickles:
         parts = np.split(every, np.cumsum(counts)[:-1])
         for part, numbers in zip(parts, self.comm.allgather(parts[self.comm.rank]), strict=True):
             part[:] = numbers
+
+
+def of_rows(rows: np.ndarray) -> list[Any]:
+    """Return the specification with which a root receives rows, uint8 or float32 (n - 1, size), of the other ranks."""
+    if rows.size < OFFSETS:
+        return [rows, [0] + [rows.shape[1]] * len(rows), None, MPI.BYTE if rows.dtype == np.uint8 else MPI.FLOAT]
+    return [rows, [0] + [1] * len(rows), None, _whole(rows.dtype == np.uint8, rows.shape[1])]
+
+
+@cache
+def _whole(is_bytes: bool, size: int) -> MPI.Datatype:
+    """Return the type of a row, by which a count is 1."""
+    return (MPI.BYTE if is_bytes else MPI.FLOAT).Create_contiguous(size).Commit()

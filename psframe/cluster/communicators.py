@@ -1,7 +1,6 @@
 """Registry of a job's communicators (:func:`keep`), so that all can be revoked when a rank is lost."""
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from psframe.cluster import startup
+from psframe.cluster.output import say
 from psframe.cluster.watched import Watched
 from psframe.record import log
 
@@ -143,14 +143,9 @@ def end(status: int) -> int:
     if not _RANK.revoked and not startup.launcher_ended():
         return status
     if _RANK.forsaken and _RANK.leads:
-        print(
-            "psframe: done; mpirun waits for the node that is lost, and is ended with a status of its own",
-            file=sys.stderr,
-            flush=True,
-        )
+        say("psframe: done; mpirun waits for the node that is lost, and is ended with a status of its own\n")
         startup.end_launcher()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    say("")  # what is left
     os._exit(status)
 
 

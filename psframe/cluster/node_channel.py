@@ -283,9 +283,10 @@ def connect(address: str) -> socket.socket | None:
     """Return a socket to the rank that listens at ``address``; None if it is out of reach, or another user's."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        peer.settimeout(TIMEOUT_S)
+        # a time-out of Python's own would not wait for one with more callers than the system lets wait (somaxconn)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(TIMEOUT_S), 0))
         peer.connect(address)
-        peer.settimeout(None)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, 0))
         if is_mine(peer):
             return peer
     except OSError:

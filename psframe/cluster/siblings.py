@@ -25,7 +25,7 @@ def stat(proc: Path, pid: int) -> tuple[str, str, list[str]]:
 def launcher_of(proc: Path, pid: int) -> int:
     """Return the PID of the launcher above a process, 0 if none is visible: containers may have PID namespaces."""
     with suppress(OSError, ValueError, IndexError):
-        while (pid := process(proc, pid)[1]) > 1:
+        while (pid := process(proc, pid)[1]) > 0:  # a container's first process may be one
             if process(proc, pid)[0].startswith(LAUNCHERS):
                 return pid
     return 0

@@ -97,6 +97,13 @@ def test_container_that_shows_no_launcher_misses_nobody(proc):
     assert not here.n_missing
 
 
+@pytest.mark.parametrize("name", ["mpirun", "init"])
+def test_launcher_may_be_a_container_s_first_process(proc, name):
+    process(proc, 1, name, 0)
+    process(proc, 22, "python", 1, **JOB)
+    assert siblings.launcher_of(proc, 22) == int(name == "mpirun")
+
+
 @pytest.mark.parametrize("damage", ["", "8 (prterun)", "8 (prterun) S prterun"])
 def test_launcher_that_proc_does_not_tell_is_none(proc, damage):
     assert siblings.launcher_of(proc, 32) == 8

@@ -1,10 +1,12 @@
 """Links between a node's ranks: messages, and peers that have ended."""
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from psframe.cluster import node_channel
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.node_channel import LeaderEnded, Link
 
@@ -54,3 +56,16 @@ def test_first_rank_that_ends_halfway_through_a_message_is_noticed(star):
     star[0].close()
     with pytest.raises(LeaderEnded):
         star[1].spread(b"")
+
+
+def test_more_ranks_connect_at_once_than_the_system_lets_wait():
+    server, address = node_channel.listen(1)
+    with server, ThreadPoolExecutor(9) as threads:
+        waiting = [threads.submit(node_channel.connect, address) for _ in range(9)]
+        while sum(each.done() for each in waiting) < 2:  # the queue is full
+            time.sleep(0.01)
+        found = node_channel.accept(server, 9)
+        others = [each.result() for each in waiting]
+    assert all(others)
+    for each in (*found, *others):
+        each.close()

@@ -10,13 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from psframe.cluster import mpirun
+from psframe.bench import sweep
 from psframe.errors import UserError
 from psframe.predict import machine, view
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
 from psframe.predict.paces import predicted
-from psframe.record import metrics
 from psframe.record.view import say
 
 EPOCHS = 4  # the first is not counted
@@ -59,14 +58,12 @@ def add(path: str, checks: Sequence[Check], where: Literal["checks", "simulation
 
 
 def trained(start: Sequence[str], config: str, overrides: Sequence[str], n: int) -> list[dict[str, Any]]:
-    """Return the records of ``EPOCHS`` epochs on ``n`` ranks, which a launcher starts."""
+    """Return the records of ``EPOCHS`` epochs on ``n`` ranks, which a launcher starts; UserError if that fails."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["-m", "psframe.train", config, *overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
-        result = mpirun.python(start, n, arguments)
-        if result.complaint:
-            raise UserError(result.complaint)
-        (run,) = [path for path in Path(folder).iterdir() if path.is_dir()]
-        return metrics.read(run)
+        records, complaint = sweep.train(start, n, config, [*overrides, *BESIDE], Path(folder))
+    if complaint:
+        raise UserError(complaint)
+    return records
 
 
 def epoch_s(records: Sequence[dict[str, Any]]) -> float:

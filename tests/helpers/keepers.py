@@ -133,7 +133,8 @@ class Job:
 
 
 def message(kind, content=None):
-    return bytes([kind]) + (b"" if content is None else json.dumps(content).encode())
+    plain = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return bytes([kind]) + (b"" if content is None else plain)
 
 
 def wait(until):

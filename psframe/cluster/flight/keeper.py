@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from psframe.cluster.flight import machine
+from psframe.cluster.flight.disks import Disks
 from psframe.cluster.flight.seen import FIRST, SECOND, Rank, ask_for_stacks
 from psframe.record import flight
 
@@ -32,6 +34,7 @@ MOST = {"asked": 200, "late": 4}  # files of a job, by reason; of all others tog
 MOST_FAULTS = 8
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
+LOOK_S, WRITE_S = 2.0, 10.0  # until a disk that does not answer is left alone
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
 
@@ -71,7 +74,7 @@ class Keeper:
         self.fault: tuple[float, str] = -QUIET_S, ""  # when and where the last one was written
         self.queue: list[Order] = []
         self.order: Order | None = None  # that is being written
-        self.space = flight.space()
+        self.space, self.disks = flight.space(), Disks()
         self.samples: list[dict[str, Any]] = []
         self.waiting = selectors.DefaultSelector()
         self.woken, self.waker = socket.socketpair()
@@ -133,15 +136,17 @@ class Keeper:
 
     def _now(self) -> dict[str, Any]:
         processes = {str(rank.number): machine.process(rank.pid) for rank in self.ranks if rank.pid}
-        return {"at": time.monotonic(), "machine": machine.machine(self.folder), "processes": processes}
+        folder = self.folder
+        known = self.disks.ask(folder, lambda: machine.machine(folder), None, LOOK_S) or machine.machine("/proc")
+        return {"at": time.monotonic(), "machine": known, "processes": processes}
 
     @property
     def folder(self) -> str:
         """The run's folder, or what is nearest to it."""
-        for folder in (self.facts.get("run"), self.facts.get("dir")):
-            if folder and os.path.isdir(folder):
-                return str(folder)
-        return self.home
+        return str(next(filter(self._is_there, (self.facts.get("run"), self.facts.get("dir"))), self.home))
+
+    def _is_there(self, folder: Any) -> bool:
+        return bool(folder) and self.disks.ask(folder, lambda: os.path.isdir(folder), False, LOOK_S)
 
     def _hear(self, sock: socket.socket) -> bool:
         """Act on one message of a socket, or on its end; return False at its end."""
@@ -201,8 +206,8 @@ class Keeper:
     def _hold(self) -> None:
         """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
         if "run" in self.facts and self.held < 0 and not any(rank.gone_at for rank in self.ranks):
-            with suppress(OSError, ValueError):
-                self.held = os.open(self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            run, flags = self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self.held = self.disks.ask(run, lambda: os.open(run, flags), -1, LOOK_S)
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
         """Let an incident be written for a rank, which is told the path; those that ask at once get one."""
@@ -258,16 +263,17 @@ class Keeper:
             each.forget()
         head = {"reason": reason, "rank": order.rank, "message": order.message, "details": order.details}
         head |= {"time": time.time(), "facts": self.facts, "samples": [*self.samples, first, last], "ranks": ranks}
-        path = incident.write(self._folders(incident.SPARE), head)
+        write = {place: partial(incident.write, [Path(place)], head) for place in self._folders(incident.SPARE)}
+        path = next(filter(None, (self.disks.ask(place, put, "", WRITE_S) for place, put in write.items())), "")
         if kind == "fault":  # a disk may take its time for it, in which others end
             self.fault = time.monotonic(), path
             self.written_at = max(self.written_at, self.fault[0]) if self.written_at > 0 else self.written_at
         return path
 
-    def _folders(self, spare: Sequence[str]) -> list[Path]:
+    def _folders(self, spare: Sequence[str]) -> list[str]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
         known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *spare]
-        return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
+        return [folder for folder in dict.fromkeys(known) if folder and self._is_there(folder)]
 
 
 def say_by(path: str, text: str) -> None:

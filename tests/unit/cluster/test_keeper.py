@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from psframe.cluster.flight.keeper import ASK, BYE, ENDS, FACTS, MOST_FAULTS, STACKS
+from psframe.cluster.flight.keeper import ASK, BYE, FACTS, MOST_FAULTS, STACKS
 from psframe.record import flight
 from tests.helpers.keepers import message, wait
 
@@ -99,17 +99,6 @@ def test_keeper_is_silent_about_an_end_in_good_order(job, told):
     assert [each["reason"] for each in one.over()] == ["error"]
 
 
-def test_keeper_ends_processes_that_do_not_end_with_their_job(job):
-    one = job(2).start(1, END_S=0.1)
-    deaf = one.deaf(0)
-    one.trains()
-    for number in (0, 1):
-        one.ends[number].send(bytes([BYE]) + ENDS)
-    assert deaf.wait(60) == -signal.SIGKILL
-    (told,) = one.over()
-    assert (told["reason"], told["rank"]) == ("end", 10)
-
-
 def test_keeper_lets_processes_live_that_do_more_than_their_job(job):
     """As a script that calls psframe.train's main, and goes on."""
     one = job(2).start(1, END_S=0.1)
@@ -182,6 +171,27 @@ def test_keeper_writes_elsewhere_what_the_run_s_folder_does_not_take(job, has_di
     one.ask(0)
     place = one.folder / "dir" if has_dir else one.folder
     assert {"incident-1.json", "incident-2.json"} <= {*os.listdir(place)}
+
+
+class Code(str):
+    """Words that the keeper's process runs before it begins."""
+
+    __repr__ = str.__str__
+
+
+def test_keeper_writes_elsewhere_while_the_run_s_disk_does_not_answer(job):
+    """As a network disk of a server that is gone."""
+    one = job(2)
+    hangs = f"lambda path, seen=os.path.isdir: time.sleep(600) if path == {str(one.run)!r} else seen(path)"
+    patched = Code(f"exec({f'import os, time; os.path.isdir = {hangs}'!r})")
+    one.start(0, 1, LOOK_S=0.2, _=patched)
+    one.trains()
+    assert one.ask(0) == [str(one.folder / "incident-1.json")]
+    one.end(1)
+    wait(lambda: (one.folder / "incident-1.json").exists())
+    one.tell(0, BYE)
+    one.end(0)
+    assert one.keeper.wait(60) == 0, "a disk that hangs must not keep it"
 
 
 def test_keeper_goes_on_while_no_disk_takes_an_incident(job):

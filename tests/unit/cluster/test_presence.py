@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from psframe.cluster.flight import presence
-from psframe.cluster.flight.keeper import BYE
+from psframe.cluster.flight.keeper import BYE, ENDS
 from psframe.record import flight
 from tests.helpers.keepers import wait
 
@@ -152,7 +152,7 @@ def test_keeper_ends_ranks_that_do_not_end(job):
     second.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, second.pid, os.WSTOPPED)
     for number in (0, 1):
-        one.tell(number, BYE)
+        one.tell(number, BYE, ENDS)
     assert (first.wait(60), second.wait(60)) == (-signal.SIGKILL, -signal.SIGKILL)
     assert b"rank 11 did not end" in first.stderr.read()
     assert [(each["reason"], each["rank"]) for each in one.over()] == [("end", 11)]
@@ -163,7 +163,7 @@ def test_keeper_keeps_a_job_s_output(job):
     (one.folder / "log").write_text("what the job has said\n")
     with open(one.folder / "log", "a") as log:
         child = one.deaf(0, stderr=log)
-    one.tell(0, BYE)
+    one.tell(0, BYE, ENDS)
     assert child.wait(60) == -signal.SIGKILL
     said = (one.folder / "log").read_text()
     assert said.startswith("what the job has said\n")
@@ -181,7 +181,7 @@ def test_keeper_ends_ranks_whose_output_nobody_reads(job, is_full):
     os.close(writes)
     if not is_full:
         os.close(reads)
-    one.tell(0, BYE)
+    one.tell(0, BYE, ENDS)
     try:
         assert child.wait(30) == -signal.SIGKILL
     finally:

@@ -180,10 +180,8 @@ def supervise(arguments: Namespace) -> int:
     """Start the job, and restart it while it dies; return the exit status of the last start."""
     settings = schema.read(arguments.config, tuned.without_word(arguments.overrides))
     start = mpirun.launcher(arguments.mpirun)
-    if mpirun.is_openmpi(start):
-        start += ["-x", run_lock.JOB]  # it passes no other variables on to other hosts
-        if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start:
-            start += ["--with-ft", "ulfm"]
+    if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
+        start += ["--with-ft", "ulfm"]
     if arguments.finish and _finished(run_dir.newest(Path(settings.record.dir), settings.name), settings):
         return 0
     resume: list[str] = []

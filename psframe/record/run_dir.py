@@ -152,7 +152,7 @@ def continues(path: Path) -> bool:
 def newest(base: Path, name: str, since: float = 0.0, job: str = "") -> Path | None:
     """Return the directory of the run of ``name`` last started or continued, if not before ``since`` (a Unix time).
 
-    With ``job``, that of this job; or one of no job, as a launcher may keep variables to itself.
+    With ``job``, that of this job; or one of no job: Open MPI's launcher keeps variables to its own host.
     """
     of_none = None
     for path in _runs(base, name, []):

@@ -111,6 +111,9 @@ def test_check_predicts_first_and_adds_what_came_out(folder):
     hosts = ("--hosts", "2", "--what-if", "per_node=1")
     ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", *hosts)
     assert (ended.returncode, "or by --per-node or --what-if per_node" in ended.stderr) == (2, True), ended.stderr
+    others = ("--per-node", "1", "--check")
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", *others)
+    assert (ended.returncode, "--check trains on this machine alone" in ended.stderr) == (2, True), ended.stderr
 
 
 WRONG = {

@@ -25,7 +25,12 @@ class Disks:
             with suppress(OSError, ValueError):  # a path may be none
                 found.append(call())
 
-        thread = self._asked[folder] = Thread(target=answer, daemon=True)
-        thread.start()
-        thread.join(seconds)
+        thread = Thread(target=answer, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no thread
+            answer()
+        else:
+            self._asked[folder] = thread
+            thread.join(seconds)
         return found[0] if found else otherwise

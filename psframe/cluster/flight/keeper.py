@@ -34,7 +34,7 @@ MOST = {"asked": 200, "late": 4}  # files of a job, by reason; of all others tog
 MOST_FAULTS = 8
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
-LOOK_S, WRITE_S = 2.0, 10.0  # until a disk that does not answer is left alone
+LOOK_S, WRITE_S = 5.0, 10.0  # until a disk that does not answer is left alone
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
 

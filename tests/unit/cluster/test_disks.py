@@ -19,3 +19,11 @@ def test_disk_that_hangs_is_left_alone_until_it_answers():
 def test_error_of_a_disk_is_no_answer():
     assert Disks().ask("/none", lambda: os.listdir("/none"), [], 60.0) == []
     assert Disks().ask("\0", lambda: os.listdir("\0"), [], 60.0) == []
+
+
+def test_disk_is_asked_without_a_thread_where_there_is_none(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert Disks().ask("/tmp", lambda: True, False, 60.0) is True

@@ -3,6 +3,7 @@
 ``python -m tests.knl.jobs RUNS`` is a rank. Each line of the file is a run's name, and options of ``psframe.train``.
 """
 
+import gc
 import os
 import shlex
 import shutil
@@ -36,6 +37,7 @@ def _main(runs: str) -> None:
         _speak_to(folder / f"{name}.txt")
         status = main([*config, f"name={name}", *options])
         sys.stdout.flush(), sys.stderr.flush()
+        gc.collect()  # on every rank before the first one looks what memory is free for the next run
         if statuses := world.gather(status):
             (out / f"{name}.status").write_text(", ".join(map(str, sorted(set(statuses)))) + "\n")
             shutil.copy(folder / f"{name}.txt", out)

@@ -182,7 +182,8 @@ def test_tensors_come_in_time_where_a_core_moves_them(moved):
     metrics, placement = found.run("alone")
     assert set(placement["plan"]["moves"].values()) == {"in", "out"}
     for record in metrics:
-        assert 0 <= record["pages_late"] < record["pages_moved"] / 8, record  # half of what moves comes
+        # half of what moves comes, and all of that would be late without that core; an emulated one has its turns alone
+        assert 0 <= record["pages_late"] < record["pages_moved"] / 2, record
 
 
 def test_bandwidths_of_tiers_and_of_moves_between_them_are_measured(moved):

@@ -81,10 +81,10 @@ def main(argv: Sequence[str]) -> int:
         )
     if arguments.threads < 1:
         raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
-    claim(arguments.json)
     threadpool_limits(arguments.threads, user_api="blas")
     models = list(BUILT_IN) if arguments.model == "all" else arguments.model.split(",")
     batches = _whole("--batch", arguments.batch)
+    claim(arguments.json)
     reports = []
     for model in models:
         for batch in batches:

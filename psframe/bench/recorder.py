@@ -80,7 +80,6 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(argv))
-    claim(arguments["json"])
     names = [name.strip() for name in arguments["of"].split(",")]
     for name in names:
         if name not in MEASURED:
@@ -90,6 +89,7 @@ def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
             f"--rounds must be 1 or more, and --seconds above 0, got {arguments['rounds']} and "
             f"{arguments['seconds']:g}; mend the command"
         )
+    claim(arguments["json"])
     return {**arguments, "of": names}
 
 

@@ -90,7 +90,6 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_args(argv))
-    claim(arguments["json"])
     try:
         arguments["sizes"] = [number(text) for text in arguments["size"].split(",")]
     except ArgumentTypeError:
@@ -107,6 +106,7 @@ def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
         if name not in BASELINES:
             raise UserError(f"--baselines must name some of {', '.join(BASELINES)}, got {name!r}; or none")
     arguments["baselines"] = chosen
+    claim(arguments["json"])
     return arguments
 
 

@@ -92,7 +92,6 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(argv))
-    claim(arguments["json"])
     names = [name.strip() for name in arguments["modes"].split(",")]
     for name in names:
         if name not in MODES:
@@ -101,6 +100,7 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
         raise UserError(f"a straggler needs others to wait for it, got {cluster.n_ranks} rank(s); start 3 or more")
     if arguments["rounds"] < 1 or arguments["slow"] < 0 or not 0 <= arguments["share"] <= 1 or arguments["step_ms"] < 0:
         raise UserError("--rounds must be 1 or more, --slow and --step-ms 0 or more, --share 0 to 1; mend the command")
+    claim(arguments["json"])
     return {**arguments, "modes": names}
 
 

@@ -21,6 +21,15 @@ def say(text: str) -> None:
             stream.flush()
 
 
+def say_by(path: str, text: str) -> None:
+    """Write to another process's output: at its end, without waiting for who reads it, and without keeping it open."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
 def until_read() -> None:
     """Wait until the launcher has read what this process has written: at least 0.5 s, as it passes it on, at most 10.
 

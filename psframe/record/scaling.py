@@ -93,11 +93,13 @@ def asked(run: Path) -> Request | None:
 def begin(run: Path, of: Request) -> bool:
     """Begin what a request asks for, also once more; return False if it was withdrawn."""
     try:
-        if asked(run) == of:
+        if _get(run, ASKED, Request) == of:
             with Folder(run) as folder:
                 folder.replace(ASKED, BEGUN)
+    except FileNotFoundError:
+        pass  # it was withdrawn meanwhile
     except OSError:
-        pass  # it was withdrawn meanwhile, has begun before, or lies where nobody can write
+        return asked(run) == of  # nobody can write there, and so nobody withdraws it
     return _get(run, BEGUN, Request) == of
 
 

@@ -54,7 +54,7 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
         content = contents(folder / "collectives.csv", notices)
         machine, mode = _machine(folder, notices)
         damaged = 0
-        columns, *lines = [_cells(line) for line in content.splitlines()] or [[]]
+        columns, *lines = [_cells(line) for line in content.splitlines() if line.strip()] or [[]]
         for cells in lines:
             line = dict(zip(columns, cells, strict=False))
             # more or fewer cells than columns: truncated, or two in one

@@ -22,6 +22,7 @@ from typing import Any
 from psframe.cluster.flight import machine
 from psframe.cluster.flight.disks import Disks
 from psframe.cluster.flight.seen import FIRST, SECOND, Rank, ask_for_stacks
+from psframe.cluster.output import say_by
 from psframe.record import flight
 
 #: first byte of a rank's message; one below it is the number of a signal that the rank has received
@@ -34,7 +35,7 @@ MOST = {"asked": 200, "late": 4}  # files of a job, by reason; of all others tog
 MOST_FAULTS = 8
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
-LOOK_S, WRITE_S = 5.0, 10.0  # until a disk that does not answer is left alone
+LOOK_S, WRITE_S = 3.0, 5.0  # until a disk that does not answer is left alone
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
 
@@ -181,7 +182,8 @@ class Keeper:
     def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
             given = dict(json.loads(content))
-            self.written_at = -QUIET_S if "left" in given else self.written_at  # that job goes on without a rank
+            if "left" in given:  # that job goes on without a rank
+                self.written_at, self.fault = -QUIET_S, (-QUIET_S, "")
             for name in {"run", "dir"}.intersection(given):
                 given[name] = os.path.join(self.home, given[name])  # raises TypeError for what is no path
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
@@ -207,7 +209,11 @@ class Keeper:
         """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
         if "run" in self.facts and self.held < 0 and not any(rank.gone_at for rank in self.ranks):
             run, flags = self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            self.held = self.disks.ask(run, lambda: os.open(run, flags), -1, LOOK_S)
+
+            def hold() -> None:
+                self.held = os.open(run, flags)
+
+            self.disks.ask(run, hold, None, LOOK_S)
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
         """Let an incident be written for a rank, which is told the path; those that ask at once get one."""
@@ -274,15 +280,6 @@ class Keeper:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
         known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *spare]
         return [folder for folder in dict.fromkeys(known) if folder and self._is_there(folder)]
-
-
-def say_by(path: str, text: str) -> None:
-    """Write to another process's output: at its end, without waiting for who reads it, and without keeping it open."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 def main(fd: int, sockets: Sequence[int], members: Sequence[int], facts: dict[str, Any]) -> None:

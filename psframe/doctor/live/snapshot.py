@@ -4,7 +4,7 @@ The ranks notice nothing of it: their rings are read, and the files that the run
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,7 @@ class Live:
         self.nodes = [node for node in nodes if node.run == self.run]
         self.at, self.before = time.monotonic(), dict[int, tuple[int, int, float, int]]()
         self.size, self.records, self.space = -1, list[dict[str, Any]](), flight.space()
-        train = (run_dir.config_of(self.run) or {}).get("train")
-        self.batch = number(train.get("batch_size")) if isinstance(train, dict) else 0.0
+        self.batch = _batch(run_dir.config_of(self.run) or {})
         self.look()
 
     def look(self) -> Snapshot:
@@ -153,6 +152,15 @@ class Live:
             max(0, faults - faults_before) / seconds,
             process.get("state", "gone"),
         )
+
+
+def _batch(config: Mapping[str, Any]) -> float:
+    """Return the samples of a rank's step, as a config tells them; 0 where other keys decide it, too."""
+    train, parallel = config.get("train"), config.get("parallel")
+    is_cut = isinstance(parallel, dict) and (parallel.get("pipeline"), parallel.get("model")) != (1, 1)
+    if not isinstance(train, dict) or is_cut or train.get("reproducible") == "any_workers":
+        return 0.0
+    return number(train.get("batch_size"))
 
 
 def _exchanging(events: Sequence[tuple[int, ...]]) -> float | None:

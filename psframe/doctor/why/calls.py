@@ -65,7 +65,7 @@ def other_sizes(evidence: Evidence) -> tuple[int, dict[int, int]] | None:
     fails = evidence.first.reason == "exception" and any(word in evidence.first.message for word in TRUNCATED)
     if not fails and evidence.first.reason not in ("deadline", "late"):
         return None
-    last = {rank.number: _last(rank) for rank in evidence.ranks if flight.SPARE not in rank.kinds}
+    last = {rank.number: _last(rank) for rank in evidence.ranks if not rank.is_spare}
     if not fails and (evidence.missing or any(flight.NODES in rank.kinds for rank in evidence.alive)):
         return None  # another node does not come, and groups of ranks may be in calls of their own
     if not fails and any(rank.goes_on or not rank.waits or rank.since_s < LEAST_S for rank in evidence.alive):

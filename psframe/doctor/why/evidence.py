@@ -139,6 +139,10 @@ class Rank:
         return self.kinds[-1] == flight.EXCHANGE and not self.user_frame
 
     @property
+    def is_spare(self) -> bool:
+        return flight.SPARE in self.kinds
+
+    @property
     def is_stopped(self) -> bool:
         return self.process.state in STOPPED
 
@@ -231,8 +235,8 @@ class Evidence:
 
     @property
     def alive(self) -> list[Rank]:
-        """Ranks that have not ended; a spare, which waits until it is needed, tells nothing."""
-        return [rank for rank in self.ranks if not rank.has_ended and flight.SPARE not in rank.kinds]
+        """Ranks that have not ended; a spare, which waits until it is needed, tells nothing, unless it was stopped."""
+        return [rank for rank in self.ranks if not rank.has_ended and (rank.is_stopped or not rank.is_spare)]
 
     @property
     def message(self) -> str:

@@ -18,7 +18,9 @@ def slow_link(evidence: Evidence) -> Iterator[Cause]:
     hosts = list(dict.fromkeys(rank.host for rank in evidence.alive))
     if evidence.first.reason in ("error", "exception", "death", "loss", "start") or len(hosts) < 2:
         return
-    if evidence.missing or len(hosts) < len({rank.host for rank in evidence.ranks}):  # nothing is known of some
+    if evidence.missing or len(hosts) < len(
+        {rank.host for rank in evidence.ranks if not rank.is_spare}
+    ):  # nothing is known of some
         return
     if any(rank.is_stopped or not rank.told.events for rank in evidence.alive):
         return

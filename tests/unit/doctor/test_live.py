@@ -85,7 +85,7 @@ def test_look_counts_steps_of_each_rank_since_the_last_one(node, monkeypatch):
 def test_rates_of_the_first_epoch_are_of_the_config_s_batch(node, monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(snapshot, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    (node.run / "config.yaml").write_text("train: {batch_size: 8}\n")
+    (node.run / "config.yaml").write_text("train: {batch_size: 8}\nparallel: {pipeline: 1, model: 1}\n")
     live = Live(node.run)
     for ring in node.rings:
         ring.note(FORWARD, 0, 0)
@@ -94,6 +94,15 @@ def test_rates_of_the_first_epoch_are_of_the_config_s_batch(node, monkeypatch):
     now = live.look()
     assert [row.samples_per_s for row in now.rows] == [40, 40]
     assert now.samples_per_s == 80
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["train: {batch_size: 8, reproducible: any_workers}", "train: {batch_size: 8}\nparallel: {pipeline: 2}", "[]"],
+)
+def test_rates_that_the_config_s_batch_does_not_tell_wait_for_a_record(node, config):
+    (node.run / "config.yaml").write_text(config)
+    assert Live(node.run).batch == 0
 
 
 def test_rank_of_another_namespace_is_not_looked_up_by_its_number(node, monkeypatch):

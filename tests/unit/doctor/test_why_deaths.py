@@ -48,6 +48,9 @@ def test_a_spare_is_not_among_those_who_wait(tmp_path):
     spare = rank(2, (flight.SPARE, 0, 0, 500.0), (flight.SOCKET, 0, 0, 500.0))
     cause = found(tmp_path, node([incidents.at_gate(0), incidents.in_layer(1, stacks=MINE), spare]))[0]
     assert any(line.startswith("rank 0 (a) waits") for line in cause.evidence)
+    stopped = rank(2, (flight.SPARE, 0, 0, 500.0), (flight.SOCKET, 0, 0, 500.0), state="T")
+    told = first(tmp_path / "3", node([incidents.at_gate(0), incidents.at_gate(1), stopped]))
+    assert told.startswith("Rank 2 (a) was stopped")
     calls = [incidents.in_call(n, n_bytes=64 + 64 * n) for n in range(2)]
     spare = rank(2, (flight.SPARE, 0, 0, 500.0), (flight.SOCKET, 0, 0, 500.0))
     assert "call MPI Allreduce with different sizes" in first(tmp_path / "2", node([*calls, spare]))

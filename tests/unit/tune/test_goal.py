@@ -127,15 +127,10 @@ def test_budget_ends_the_search_with_what_it_has():
 
 def test_seed_that_the_budget_stops_tells_nothing():
     """It might have reached the target, in the time that the config itself was given."""
-    left = iter([1e9] * 9)
-
-    def left_s():
-        return next(left, 3.0)
-
-    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]}, left_s=lambda: 1e9)
+    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]})
     n_before = len([trial for trial in found.trials if trial.seed is None])
     left = iter([1e9] * (n_before + 2))
-    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]}, left_s=left_s)
+    found, _ = search(vary={"optimizer.lr": [0.02], BATCH: [32]}, left_s=lambda: next(left, 3.0))
     assert any(trial.is_cut for trial in found.trials)
     assert all(s is not None for s in found.seconds[found.best])
     assert found.best != found.plain

@@ -21,7 +21,7 @@ from psframe.memory.process_site import Site
 from psframe.memory.topology import read
 
 N_BYTES = (4 << 20) + 4097  # no whole huge pages
-DEADLINE_S = 20
+DEADLINE_S = 20  # of its own work, however many others want the cores
 SPECS = [
     {"name": "default"},
     {"name": "ddr"},
@@ -58,8 +58,8 @@ def watched():
     It watches what has no policy of its own, about once a second of a process's work; after the deadline, take it so.
     """
     memory = np.ones(N_BYTES, np.uint8)
-    deadline = time.monotonic() + DEADLINE_S
-    while -1 not in (told := compiled.numa.where(memory)) and time.monotonic() < deadline:
+    deadline = time.process_time() + DEADLINE_S
+    while -1 not in (told := compiled.numa.where(memory)) and time.process_time() < deadline:
         pass
     return {"told": told, "located": located(memory)}
 

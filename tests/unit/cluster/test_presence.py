@@ -14,9 +14,15 @@ from psframe.record import flight
 from tests.helpers.keepers import wait
 
 
+def trains(one):
+    """Let a job train, and wait until its keeper holds the run's folder open."""
+    one.trains()
+    wait(lambda: presence.present(one.run))
+
+
 def test_presence_finds_the_keeper_of_a_run(job):
     one = job(3).start(0, 1, 2)
-    one.trains()
+    trains(one)
     for number, state in enumerate((flight.STARTS, flight.TRAINS, flight.ENDED)):
         one.rings[number].put(flight.PID, 1000 + number)
         one.rings[number].put(flight.STATE, state)
@@ -31,7 +37,7 @@ def test_presence_finds_the_keeper_of_a_run(job):
 
 def test_presence_is_by_folder(job, tmp_path):
     one = job(1).start(0)
-    one.trains()
+    trains(one)
     (tmp_path / "latest").symlink_to(one.run)
     (tmp_path / "other").mkdir()
     assert [each.pid for each in presence.present(tmp_path / "latest")] == [one.keeper.pid]
@@ -45,7 +51,7 @@ def test_presence_is_by_folder(job, tmp_path):
 def test_presence_finds_no_run_before_it_has_a_folder_nor_after_its_end(job):
     one = job(1).start(0)
     assert presence.present(one.run) == []
-    one.trains()
+    trains(one)
     assert len(presence.present(one.run)) == 1
     one.tell(0, BYE)
     assert one.over() == []
@@ -59,7 +65,7 @@ def test_presence_finds_rings_among_the_stacks_of_ranks(job):
         one.deaf(number)
         one.rings[number].put(flight.PID, 1000 + number)
         one.rings[number].put(flight.STATE, flight.TRAINS)
-    one.trains()
+    trains(one)
     (found,) = presence.present(one.run)
     assert [read.header["pid"] for read in found.read()] == [1000, 1001]
 
@@ -148,7 +154,7 @@ def test_recorder_of_a_folder_that_is_not_utf_8_is_answered(job):
 def test_keeper_ends_ranks_that_do_not_end(job):
     one = job(2).start(END_S=0.01)
     first, second = one.deaf(0, stderr=subprocess.PIPE), one.deaf(1)
-    one.trains()
+    trains(one)
     second.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, second.pid, os.WSTOPPED)
     for number in (0, 1):

@@ -176,7 +176,7 @@ def tensors_that_move_in_steps_change_no_bit(world):
         spans = json.loads((run / "trace.json").read_text())["traceEvents"]
         named = {span["name"].partition(":")[0] for span in spans if span.get("tid") == MOVES and span["ph"] == "X"}
         assert named <= {tensor_of(place) for place in moves}
-        assert named, spans
+        assert named or not record["pages_moved"], spans  # on a machine that is busy all may come too late
 
 
 @ranks(2)

@@ -249,7 +249,7 @@ WRITERS = {
     "psframe.virtual.pages",  # the same
     "psframe.cluster.mpi_start",  # an empty file, made anew, in the launcher's own folder
     "psframe.cluster.nodes",  # a socket
-    "psframe.cluster.flight.keeper",  # the stderr of a rank that it ends
+    "psframe.cluster.output",  # the stderr of a rank that its keeper ends
     "psframe.record.view",  # /dev/null
     "psframe.nn.code_files",  # empty files beside code that Numba has written there, and runs
 }

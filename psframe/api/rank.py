@@ -41,7 +41,8 @@ def main(argv: Sequence[str]) -> int:
         to_script = channel.connect(argv[0])
     except BaseException as error:
         return give_up(error)
-    rank, RECORDER.ends_process = Rank(to_script), True
+    rank = Rank(to_script)
+    RECORDER.ends_process = True
     report_to(rank.fail)
     Thread(target=_watch, args=(to_script,), daemon=True).start()
     try:

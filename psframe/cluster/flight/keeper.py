@@ -273,7 +273,8 @@ class Keeper:
         path = next(filter(None, (self.disks.ask(place, put, "", WRITE_S) for place, put in write.items())), "")
         if kind == "fault":  # a disk may take its time for it, in which others end
             self.fault = time.monotonic(), path
-            self.written_at = max(self.written_at, self.fault[0]) if self.written_at > 0 else self.written_at
+            if self.written_at > 0:
+                self.written_at = self.fault[0]
         return path
 
     def _folders(self, spare: Sequence[str]) -> list[str]:

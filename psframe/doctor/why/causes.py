@@ -42,7 +42,7 @@ def died(evidence: Evidence) -> Iterator[Cause]:
     """A rank has ended without a word."""
     if evidence.first.reason not in ("death", "loss"):
         return
-    gone = [rank for rank in evidence.ranks if rank.has_ended and not rank.told.said_goodbye]
+    gone = _gone(evidence)
     first = [rank for rank in gone if rank.number == evidence.first.rank] or gone[:1]
     for rank in first:
         host, before, after, _ = next(
@@ -69,12 +69,16 @@ def died(evidence: Evidence) -> Iterator[Cause]:
         yield Cause(95, f"{capital(str(rank))} died in {rank.doing()}{beside}{why}.", evidence_lines, advice)
 
 
+def _gone(evidence: Evidence) -> list[Rank]:
+    """Return the ranks that have ended without a word."""
+    return [rank for rank in evidence.ranks if rank.has_ended and not rank.told.said_goodbye]
+
+
 def told(evidence: Evidence) -> Iterator[Cause]:
     """The job ended with an error, which names its own cause."""
-    reason = evidence.first.reason
-    if reason == "loss":  # the rank that has died tells more
-        reason = "" if any(rank.has_ended and not rank.told.said_goodbye for rank in evidence.ranks) else "exception"
-    if reason not in ("error", "exception", "start"):
+    if evidence.first.reason not in ("error", "exception", "loss", "start"):
+        return
+    if evidence.first.reason == "loss" and _gone(evidence):  # which tells more
         return
     message = evidence.message.removeprefix("psframe: ")
     disks = [after for _, _, after, _ in evidence.machines() if nested(after, "disk", "size") > 0]
